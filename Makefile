@@ -1,0 +1,156 @@
+# attnd: make help
+SHELL := /bin/bash
+.DEFAULT_GOAL := all
+
+VERSION := 0.1.0
+prefix  ?= /usr/local
+CC      ?= cc
+CXX     ?= c++
+CFLAGS  ?= -O2 -g
+VARIANT ?= build
+B       := $(VARIANT)
+
+# --- packages -------------------------------------------------------------------------------
+# What Debian calls what we need. `make deps` installs what is missing; targets that need more
+# than the build does name it themselves.
+DEPS_BUILD := gcc g++ make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
+              libopenblas-pthread-dev libzip-dev
+DEPS_TEST  := $(DEPS_BUILD) libcmocka-dev libcurl4-openssl-dev python3 python3-numpy
+DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
+PKGS       := libmicrohttpd jansson openblas libzip
+TEST_PKGS  := cmocka libcurl
+
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+        -Wpointer-arith -Wcast-qual -Wwrite-strings -Wformat=2 -Wundef -Wimplicit-fallthrough
+HARDEN := -fstack-protector-strong -fPIE -D_FORTIFY_SOURCE=2 -fno-strict-aliasing
+LDHARDEN := -pie -Wl,-z,relro,-z,now
+ifdef SAN
+HARDEN := -fno-omit-frame-pointer -fPIE -fno-strict-aliasing
+LDHARDEN := -pie
+CFLAGS := -O1 -g
+endif
+
+PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
+PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
+CPPFLAGS_ALL = -D_GNU_SOURCE -DATTND_VERSION='"$(VERSION)"' -I. $(PKG_CFLAGS) $(CPPFLAGS)
+CFLAGS_ALL   = -std=c11 $(CFLAGS) $(WARN) $(WERROR) $(HARDEN) $(SAN) -pthread $(CPPFLAGS_ALL)
+CXXFLAGS_ALL = -std=c++17 $(CFLAGS) -Wall -Wextra $(WERROR) $(HARDEN) $(SAN) -fno-exceptions -fno-rtti $(CPPFLAGS_ALL)
+LDFLAGS_ALL  = $(LDHARDEN) $(SAN) -pthread $(LDFLAGS)
+# The C++ runtime only gives the decimal conversion; it is linked in whole or found at run time.
+LIBS = $(PKG_LIBS) -lstdc++ -lm
+
+CORE_SRC   := $(wildcard core/*.c) $(wildcard core/*.cc)
+CONFIG_SRC := $(wildcard config/*.c)
+SERVER_SRC := $(wildcard server/*.c)
+SUPPORT_SRC := $(wildcard tests/*.c)
+UNIT_SRC   := $(wildcard tests/unit/test_*.c)
+HTTP_SRC   := $(wildcard tests/http/test_*.c)
+
+obj = $(patsubst %,$(B)/%.o,$(basename $(1)))
+CORE_OBJ   := $(call obj,$(CORE_SRC))
+CONFIG_OBJ := $(call obj,$(CONFIG_SRC))
+SERVER_OBJ := $(call obj,$(filter-out server/main.c,$(SERVER_SRC)))
+SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
+UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
+HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
+
+.PHONY: all run test lint asan tsan bench fmt install clean help deps-build deps-test deps-lint \
+        compile tests
+
+all: deps-build ## build attnd into build/
+	@$(MAKE) --no-print-directory compile
+
+compile: $(B)/attnd
+
+run: all ## build, and serve the demo model on http://127.0.0.1:8080
+	exec $(B)/attnd serve $(ARGS)
+
+# --- packages -------------------------------------------------------------------------------
+# $(call need,packages): one sentence and the list when they cannot be installed.
+define need
+@missing=; for p in $(1); do \
+  dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; \
+done; \
+[ -z "$$missing" ] || { \
+  if [ $$(id -u) = 0 ]; then sudo=; \
+  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then sudo=sudo; \
+  else echo "attnd needs these Debian packages; install them as root:$$missing" >&2; exit 1; fi; \
+  echo "installing:$$missing"; \
+  $$sudo apt-get update -qq && \
+  $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null || \
+  { echo "attnd needs these Debian packages, and installing them failed:$$missing" >&2; exit 1; }; }
+endef
+
+deps-build:
+	$(call need,$(DEPS_BUILD))
+deps-test:
+	$(call need,$(DEPS_TEST))
+deps-lint:
+	$(call need,$(DEPS_LINT))
+
+# --- build ----------------------------------------------------------------------------------
+$(B)/.flags: FORCE
+	@mkdir -p $(B); echo '$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) $(LIBS)' | cmp -s - $@ || \
+	 echo '$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) $(LIBS)' > $@
+FORCE:
+
+# Only these files have instruction-set flags; the rest runs on any x86-64.
+$(B)/core/kern_avx2.o: ISA := -mavx2 -mfma
+$(B)/core/kern_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
+
+$(B)/%.o: %.c $(B)/.flags
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) $(ISA) -MMD -MP -c -o $@ $<
+
+$(B)/%.o: %.cc $(B)/.flags
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
+
+$(B)/libattn.a: $(CORE_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(B)/attnd: $(B)/server/main.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+# --- tests ----------------------------------------------------------------------------------
+$(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $^ $(LIBS) $(shell pkg-config --libs $(TEST_PKGS))
+
+tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN)
+
+test: deps-test ## build and run every test; ends in "N passed, N failed"
+	@$(MAKE) --no-print-directory -j$$(nproc) tests
+	@tests/run.sh $(B) $(ONLY)
+
+asan: deps-lint ## the tests under AddressSanitizer and UBSan
+	@$(MAKE) --no-print-directory -j$$(nproc) VARIANT=build-asan CC=clang CXX=clang++ SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined' tests
+	@tests/run.sh build-asan $(ONLY)
+
+tsan: deps-lint ## the tests under ThreadSanitizer
+	@$(MAKE) --no-print-directory -j$$(nproc) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
+	@tests/run.sh build-tsan $(ONLY)
+
+# --- checks ---------------------------------------------------------------------------------
+ALL_C := $(wildcard core/*.[ch] config/*.[ch] server/*.[ch] tests/*.[ch] tests/*/*.[ch])
+
+lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, include rules
+	@tests/lint.sh
+
+fmt: ## format every C file
+	clang-format -i $(ALL_C)
+
+install: all ## install attnd (DESTDIR, prefix)
+	install -D -m 755 $(B)/attnd $(DESTDIR)$(prefix)/bin/attnd
+	install -D -m 644 server/attnd.8 $(DESTDIR)$(prefix)/share/man/man8/attnd.8
+
+bench: all ## measure the attention layer on this machine
+	$(B)/attnd bench --shape 1,128,768,12 --shape 8,128,768,12 --shape 1,512,768,12 --shape 1,1024,512,8
+
+clean: ## remove what was built
+	rm -rf build build-*
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,72 @@
+/* config.h: the options of the daemon: file, environment and flags, each known by its dotted path.
+ *
+ * Precedence: flag > environment > file > default. One table (config_keys.h) says every key's path,
+ * type, default, range and help; parsing, --help, --print-config and the JSON Schema follow it. */
+#ifndef CFG_CONFIG_H
+#define CFG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/json.h"
+#include "core/status.h"
+
+typedef struct {
+    char *name; /* as in URLs: [A-Za-z0-9._-]{1,64} */
+    char *path;
+    bool all_layers; /* else layers[0..num_layers) */
+    int64_t *layers;
+    size_t num_layers;
+    const attn_json *layout; /* explicit layout object, or NULL; lives as long as the config */
+} cfg_model;
+
+typedef enum { CFG_LOG_ERROR, CFG_LOG_WARN, CFG_LOG_INFO, CFG_LOG_DEBUG } cfg_log_level;
+typedef enum { CFG_LOG_AUTO, CFG_LOG_TEXT, CFG_LOG_JSON } cfg_log_format;
+
+typedef struct cfg_config {
+    struct {
+        char *listen; /* "127.0.0.1:8080", "[::]:0", "localhost:0" */
+        int64_t io_threads, max_connections;
+        uint64_t max_body_bytes;
+        int64_t header_timeout_ms, request_timeout_ms, shutdown_timeout_ms;
+    } server;
+    cfg_model *models;
+    size_t num_models;
+    uint64_t budget_bytes; /* 0 = auto */
+    int64_t threads;       /* 0 = auto */
+    bool pin;              /* pin workers to CPUs */
+    int64_t queue_max_requests;
+    struct {
+        cfg_log_level level;
+        cfg_log_format format;
+    } log;
+    struct cfg_private *private_; /* sources of the values, the parsed file */
+} cfg_config;
+
+typedef enum {
+    CFG_RUN,         /* go on */
+    CFG_PRINT_CONFIG /* --print-config was given */
+} cfg_action;
+
+/* Reads defaults, the file named by --config, the environment and the flags argv[0..argc) (what
+ * follows the subcommand). `environ_` is a NULL-terminated list "NAME=value".
+ * ATTN_EINVAL: the file, a variable or a flag's value is wrong: err->text is one sentence that names
+ * the place (file and JSON Pointer, variable, flag), the value and the nearest known key.
+ * ATTN_ENOTFOUND: a usage error (unknown flag, missing argument): exit 2. ATTN_EIO: unreadable file.
+ * *out is NULL on failure. */
+ATTN_NODISCARD attn_status cfg_load(cfg_config **out, int argc, char *const argv[],
+                                    char *const environ_[], cfg_action *action, attn_error *err);
+void cfg_free(cfg_config *c); /* takes NULL */
+
+/* Writes one line a key, "path = value (source)", secrets hidden. Returns malloc()ed text or NULL. */
+char *cfg_print(const cfg_config *c);
+
+/* The flags and keys as text for --help; static. */
+const char *cfg_help(void);
+
+/* "256MiB", "10s" in both directions. */
+bool cfg_parse_size(const char *text, uint64_t *bytes);
+bool cfg_parse_duration(const char *text, int64_t *ms);
+
+#endif

@@ -1,0 +1,101 @@
+/* attention.h: the attention layer.
+ *
+ * For every head h with key head g = h / (H/G):
+ *   scores   = scale * q k^T                     (q, k projected, normalised, rotated)
+ *   capped   = softcap * tanh(scores / softcap)
+ *   masked   = capped + alibi + relative + bias, -inf where not allowed
+ *   maps     = softmax(masked), a row without any allowed key is all zeros
+ *   context  = maps v;  output = joined contexts Wo^T + bo
+ *
+ * A sequence's results depend on that sequence, the layer and the call's options alone, bit for bit:
+ * not on its batch, the number of threads, or what else is asked for. */
+#ifndef ATTN_ATTENTION_H
+#define ATTN_ATTENTION_H
+
+#include <stdatomic.h>
+
+#include "layer.h"
+#include "pool.h"
+
+typedef enum { ATTN_PROBABILITIES, ATTN_SCORES, ATTN_SOFTCAPPED, ATTN_MASKED } attn_stage;
+typedef enum { ATTN_REDUCE_NONE, ATTN_REDUCE_MEAN, ATTN_REDUCE_MAX } attn_reduce;
+
+/* An operand that lies somewhere as [heads][rows][width]; strides in elements. */
+typedef struct {
+    float *data;
+    size_t head_stride, row_stride;
+} attn_view;
+
+/* One sequence. Everything is borrowed for the call. NULL outputs are not wanted. Rows of padded
+ * results that no real token owns are not written. */
+typedef struct {
+    size_t q_len;    /* T: query tokens */
+    size_t kv_len;   /* new key tokens, T in self attention */
+    size_t past_len; /* P; S = P + kv_len */
+
+    /* With a layer: the inputs. */
+    const float *x;       /* [T, d_model] */
+    const float *context; /* [kv_len, d_kv]; NULL = self attention */
+    /* Without a layer: query, and new key and value. */
+    attn_view query, key, value;
+
+    const float *past_key, *past_value; /* [G,P,d] and [G,P,e], contiguous, or both NULL */
+
+    int64_t causal_offset;
+    int64_t position_offset;     /* rotary position of the first new token (query) */
+    int64_t key_position_offset; /* of the first new key: the same in self attention, 0 in cross */
+    const int64_t *positions;    /* [T] explicit rotary positions (queries, and keys in self) */
+
+    const unsigned char *mask; /* nonzero = may attend; NULL = all */
+    size_t mask_stride[3];     /* elements per head, query, key; 0 = broadcast */
+    const float *bias;         /* added to the scores; -inf = masked */
+    size_t bias_stride[3];
+
+    float *output; /* [T, d_out]; without a layer [H,T,e] by output_head_stride */
+    size_t output_head_stride;
+    float *joined_context; /* [T, H*e], with a layer */
+    attn_view maps;      /* per chosen head (or one when reduced) rows q_from.., columns k_from.. */
+    attn_view query_out; /* [H][T][d] */
+    attn_view key_out, value_out; /* [G][S][d], [G][S][e], past included */
+    float *logsumexp;             /* [H][T] by lse_head_stride; -inf for a row without keys */
+    size_t lse_head_stride;
+} attn_sequence;
+
+typedef struct {
+    float scale, softcap;
+    bool is_causal;
+    attn_window window;
+    bool want_maps;
+    attn_stage stage;
+    attn_reduce reduce;
+    const size_t *heads; /* chosen heads of the maps in the order of the answer; NULL = all */
+    size_t num_heads;    /* how many are chosen */
+    size_t q_from, q_to, k_from, k_to; /* half-open ranges of the maps */
+} attn_options;
+
+/* Sizes of a call without a layer. */
+typedef struct {
+    size_t num_heads, num_kv_heads, head_dim, v_head_dim;
+} attn_heads;
+
+typedef struct {
+    size_t fully_masked_rows;
+} attn_stats;
+
+/* Floats of scratch that one worker and one sequence need; see attn_workspace_bytes(). */
+size_t attn_workspace_bytes(const attn_layer *layer, const attn_heads *heads,
+                            const attn_sequence *seqs, size_t n, size_t workers);
+
+/* Computes n sequences. layer != NULL: the whole layer (heads is ignored); NULL: attention alone.
+ * `workspace` holds attn_workspace_bytes(), aligned to 64. `cancel` may be NULL; once it is true the
+ * call returns ATTN_ECANCELED soon. Never allocates. One call at a time for a pool.
+ *
+ * ATTN_ENONFINITE: a NaN or Inf stands at a position that is attended, or a result overflows
+ * float32 (err names sequence, token and head where known); results are then unspecified. NaN at
+ * positions that nothing sees is harmless. */
+ATTN_NODISCARD attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
+                                        const attn_options *options, attn_sequence *seqs, size_t n,
+                                        attn_pool *pool, void *workspace, const atomic_bool *cancel,
+                                        attn_stats *stats, attn_error *err);
+
+#endif

@@ -1,0 +1,26 @@
+/* decimal.h: float32 from and to decimal text, exact and independent of the locale. */
+#ifndef ATTN_DECIMAL_H
+#define ATTN_DECIMAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ATTN_F32_CHARS 16 /* the longest text that attn_f32_print() writes is shorter */
+
+/* The float32 nearest to the JSON number text[0..n) (ties to even). Text must follow JSON's number
+ * grammar; that is the caller's to check. False when the value is not finite as float32. Values too
+ * small become (signed) zero. */
+bool attn_f32_parse(const char *text, size_t n, float *out);
+
+/* Writes the shortest text that reads back as the same float32 and returns its length, without a
+ * NUL. Whole numbers have no point: 1, -0, 1e+30. x must be finite. */
+size_t attn_f32_print(char out[ATTN_F32_CHARS], float x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,92 @@
+/* http.h: HTTP/1.1 over libmicrohttpd: connections, routes, errors; no knowledge of attention.
+ *
+ * An exchange is one request and its answer. It belongs to one I/O thread, but for the time between
+ * srv_http_suspend() and srv_http_resume(). */
+#ifndef SRV_HTTP_H
+#define SRV_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/status.h"
+
+typedef struct srv_http srv_http;
+typedef struct srv_exchange srv_exchange;
+
+/* A route. `path` is a template: a segment "{name}" matches one non-empty segment, percent-decoded
+ * once. Callbacks run on an I/O thread and never block. In order:
+ *   begin   the header is complete. May reply (then no body is read). NULL = nothing to do.
+ *   data    a piece of the body, for routes with `body`. A failure makes the exchange a problem
+ *           reply; the rest of the body is read and thrown away up to a bound, so that the client
+ *           sees the answer.
+ *   finish  the request is complete. Must reply, or suspend and arrange for a reply and a resume.
+ *   end     the exchange is over, answered or not: frees what it holds. Always called when begin
+ *           was (also when begin is NULL), on any thread. NULL = nothing to do. */
+typedef struct {
+    const char *method; /* "GET" (HEAD comes with it) or "POST" */
+    const char *path;
+    bool body;
+    bool quiet; /* logged at debug only: probes, scrapes */
+    void (*begin)(srv_exchange *x);
+    attn_status (*data)(srv_exchange *x, const char *bytes, size_t n, attn_error *err);
+    void (*finish)(srv_exchange *x);
+    void (*end)(srv_exchange *x);
+} srv_route;
+
+typedef struct {
+    const char *listen; /* "HOST:PORT", "[::]:PORT"; port 0 = any */
+    unsigned io_threads;
+    unsigned max_connections;
+    uint64_t max_body_bytes;
+    int64_t header_timeout_ms, request_timeout_ms;
+    const srv_route *routes;
+    size_t num_routes;
+    void *app; /* srv_http_app() */
+} srv_http_options;
+
+/* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
+ATTN_NODISCARD attn_status srv_http_start(srv_http **out, const srv_http_options *o,
+                                          attn_error *err);
+const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the real address */
+
+/* Shutdown in two steps: quiesce closes the listening socket (what is connected goes on, each answer
+ * says Connection: close); stop waits until no exchange is left or timeout_ms has passed, then ends
+ * all. Every suspended exchange must be resumed, before or during stop. Returns how many were cut. */
+void srv_http_quiesce(srv_http *h);
+size_t srv_http_stop(srv_http *h, int64_t timeout_ms);
+void srv_http_free(srv_http *h);           /* after stop; takes NULL */
+size_t srv_http_active(const srv_http *h); /* exchanges under way, any thread */
+
+/* What an exchange is about. Strings are valid until `end` returns. */
+void *srv_http_app(const srv_exchange *x);
+const char *srv_http_request_id(const srv_exchange *x);
+const char *srv_http_param(const srv_exchange *x, const char *name);  /* of the path; NULL = none */
+const char *srv_http_header(const srv_exchange *x, const char *name); /* NULL = absent */
+uint64_t srv_http_content_length(const srv_exchange *x); /* UINT64_MAX = chunked or unknown */
+int64_t srv_http_started_ms(const srv_exchange *x);  /* CLOCK_MONOTONIC of the first byte seen */
+void srv_http_set_user(srv_exchange *x, void *user); /* the handler's own data */
+void *srv_http_user(const srv_exchange *x);
+/* Figures for the log line of this exchange. */
+void srv_http_log_compute(srv_exchange *x, double queue_s, double compute_s, size_t batch,
+                          size_t tokens);
+
+/* Replies: exactly one for an exchange, from begin or finish, or between suspend and resume. */
+void srv_http_reply_text(srv_exchange *x, int status, const char *content_type, const char *text,
+                         size_t n); /* copied */
+/* Streams what `read` gives until it returns 0. `arg` lives until the exchange's `end`. */
+void srv_http_reply_stream(srv_exchange *x, int status, const char *content_type,
+                           size_t (*read)(void *arg, char *out, size_t n), void *arg);
+/* application/problem+json from err; the HTTP status follows from err->code (one table in http.c):
+ * EINVAL, EFORMAT 400; ENOTFOUND 404; ESHAPE, ENONFINITE, EUNSUPPORTED 422; ETOOBIG 413 with
+ * needed_bytes and limit_bytes; EBUSY 503 with Retry-After; ETIMEDOUT 504; ECANCELED 503; others 500.
+ * `code` NULL = attn_status_name(err->code). */
+void srv_http_reply_problem(srv_exchange *x, const attn_error *err, const char *code);
+
+/* From finish only: the exchange waits. Call it before the work is handed over. */
+void srv_http_suspend(srv_exchange *x);
+/* From any thread, once, after a reply was set. */
+void srv_http_resume(srv_exchange *x);
+
+#endif

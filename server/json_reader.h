@@ -1,0 +1,78 @@
+/* json_reader.h: reads a request body, one JSON object, as it arrives.
+ *
+ * Members that hold tensors never become a tree: their numbers go straight into arrays of float32,
+ * bytes or int64, as nested arrays or as tensor objects {"shape","dtype","data":base64}. The other
+ * members are small and go to jansson. The result does not depend on how the body was cut. */
+#ifndef SRV_JSON_READER_H
+#define SRV_JSON_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/json.h"
+#include "core/status.h"
+
+typedef enum {
+    SRV_FLOATS, /* float32; NaN and Inf are possible by base64 alone */
+    SRV_BIAS,   /* the same, and the string "-inf" stands for -Infinity */
+    SRV_MASK,   /* 0, 1, true, false (0.0 and 1.0 too); one byte each */
+    SRV_INTS,   /* integers without fraction or exponent, int64 */
+    SRV_VALUE   /* anything else: parsed by jansson, at most SRV_VALUE_BYTES of text */
+} srv_field_kind;
+
+#define SRV_VALUE_BYTES (4u << 20)
+
+typedef struct {
+    const char *name;
+    srv_field_kind kind;
+    unsigned min_rank, max_rank; /* of arrays; min_rank 0 takes a bare number as rank 0 */
+    bool ragged;                 /* [B][T][D]: T may differ from sequence to sequence */
+} srv_field;
+
+/* A tensor member. `dim` holds rank sizes. A ragged array has rank 3, dim[0] = B, dim[1] = the longest
+ * and, where the lengths really differ, `lengths` [B] (else NULL: a rectangle); its rows follow each
+ * other without padding. "[]" has rank max_rank (max_rank >= 1) and sizes 0; "[[]]" is, for a ragged
+ * field, one sequence of no tokens: rank 3, dim [1,0,0] (no token tells the width: unknown_width). */
+typedef struct {
+    bool present;
+    bool unknown_width; /* the last dimension is 0 only because there is no token */
+    unsigned rank;
+    size_t dim[4];
+    size_t *lengths;
+    size_t count; /* elements */
+    union {
+        float *f32;
+        unsigned char *u8;
+        int64_t *i64;
+        void *any;
+    } data; /* malloc()ed; owned by the reader */
+} srv_array;
+
+/* Asked before the reader's arrays grow by `bytes` (and told with negative `bytes` when they shrink):
+ * ATTN_OK, or the refusal that ends the request. */
+typedef attn_status srv_charge(void *arg, ptrdiff_t bytes, attn_error *err);
+
+typedef struct srv_json_reader srv_json_reader;
+
+/* `fields` must outlive the reader. Member numbers below are indices into it. */
+ATTN_NODISCARD attn_status srv_json_reader_new(srv_json_reader **out, const srv_field *fields,
+                                               size_t n, srv_charge *charge, void *charge_arg,
+                                               attn_error *err);
+void srv_json_reader_free(srv_json_reader *r); /* takes NULL; gives back what was charged */
+
+/* The next piece of the body, any size. After a failure the reader may only be freed.
+ * ATTN_EINVAL with a JSON Pointer or "at byte N": not JSON, not an object, an unknown member (with
+ * the nearest known one), a duplicate, a wrong type, a number that is not finite as float32, uneven
+ * rows, a tensor object whose bytes do not fit its shape. */
+ATTN_NODISCARD attn_status srv_json_reader_feed(srv_json_reader *r, const char *text, size_t n,
+                                                attn_error *err);
+/* The body has ended. */
+ATTN_NODISCARD attn_status srv_json_reader_finish(srv_json_reader *r, attn_error *err);
+
+/* After finish. Borrowed from the reader. */
+const srv_array *srv_json_reader_array(const srv_json_reader *r, size_t field); /* never NULL */
+const attn_json *srv_json_reader_value(const srv_json_reader *r, size_t field); /* NULL = absent */
+size_t srv_json_reader_charged(const srv_json_reader *r); /* bytes now charged */
+
+#endif

@@ -1,0 +1,37 @@
+/* json_writer.h: an answer as a list of texts and tensors, written out piece by piece.
+ *
+ * Only the list is held; a tensor's text is made when it is read, into the reader's buffer. */
+#ifndef SRV_JSON_WRITER_H
+#define SRV_JSON_WRITER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/status.h"
+
+typedef struct srv_json_writer srv_json_writer;
+
+srv_json_writer *srv_json_writer_new(void);    /* NULL: no memory */
+void srv_json_writer_free(srv_json_writer *w); /* takes NULL */
+
+/* Appending. A failed allocation is remembered and reported by srv_json_writer_status(). */
+void srv_json_writer_raw(srv_json_writer *w, const char *text, size_t n); /* copied as it is */
+void srv_json_writer_format(srv_json_writer *w, const char *format, ...) ATTN_PRINTF(2, 3);
+void srv_json_writer_string(srv_json_writer *w, const char *utf8); /* with quotes and escapes */
+
+/* Nested arrays of dim[0..rank) float32, borrowed until the writer is freed. Values that are not finite
+ * are printed as null. With `base64`: {"shape":[..],"dtype":"float32","data":"..."} instead, little-
+ * endian, not-finite values as they are. rank 0 is one number. */
+void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, const size_t *dim,
+                            bool base64);
+
+attn_status srv_json_writer_status(const srv_json_writer *w); /* ATTN_OK or ATTN_ENOMEM */
+
+/* Writes the next bytes of the answer, at most n (n >= 64), into out; 0 = all is written. The bytes
+ * do not depend on how they are cut. */
+size_t srv_json_writer_read(srv_json_writer *w, char *out, size_t n);
+
+/* Most bytes that the text of `count` floats in a tensor can take, commas and brackets included. */
+size_t srv_json_writer_bound(size_t count, size_t rank, const size_t *dim, bool base64);
+
+#endif

@@ -1,0 +1,36 @@
+#!/bin/bash
+# Everything that can be said about the source without running it.
+set -u
+cd "$(dirname "$0")/.."
+bad=0
+say() { echo "lint: $*"; bad=1; }
+sources=$(find core config server tests -name '*.[ch]')
+
+clang-format --dry-run --Werror $sources || say "run make fmt"
+
+# Includes point down or to the right: server -> config -> core; tests may include all.
+grep -nE '#include "(server|config|tests)/' core/*.[ch] && say "core includes what lies above it"
+grep -nE '#include "(server|tests)/' config/*.[ch] && say "config includes what lies above it"
+grep -nE '#include "tests/' server/*.[ch] && say "server includes tests"
+home() { # header, its only home
+    grep -lE "#include <$1>" core/*.[ch] config/*.[ch] server/*.[ch] 2>/dev/null | grep -vE "^($2)$" | grep . \
+        && say "<$1> belongs in $2 alone"
+}
+home microhttpd.h 'server/http.c'
+home cblas.h 'core/gemm.c'
+home jansson.h 'core/json.c'
+home zip.h 'core/npz.c'
+home immintrin.h 'core/kern_[a-z0-9]*.c'
+find core config server tests -name '*.[ch]' -printf '%f\n' | sort | uniq -d | grep . && say "file names are unique in the tree"
+grep -nE '\b(alloca|sprintf|strcpy|strcat|gets|system|popen)\(' core/*.c config/*.c server/*.c && say "unsafe call"
+
+for cc in gcc clang; do
+    make --no-print-directory -j"$(nproc)" -s VARIANT="build-lint-$cc" CC=$cc WERROR=-Werror CFLAGS='-O2 -g' tests || say "$cc warns"
+done
+flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip cmocka libcurl)
+for h in core/*.h config/*.h server/*.h; do
+    gcc -std=c11 -D_GNU_SOURCE -I. $flags -Wall -Wextra -Werror -fsyntax-only -x c "$h" || say "$h does not stand alone"
+done
+clang-tidy --quiet --warnings-as-errors='*' core/*.c config/*.c server/*.c -- -std=c11 -D_GNU_SOURCE -DATTND_VERSION='"0"' -I. $flags 2>/dev/null || say "clang-tidy"
+[ $bad -eq 0 ] && echo "lint: clean"
+exit $bad
