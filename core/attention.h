@@ -26,8 +26,9 @@ typedef struct {
     size_t head_stride, row_stride;
 } attn_view;
 
-/* One sequence. Everything is borrowed for the call. NULL outputs are not wanted. Rows of padded
- * results that no real token owns are not written. */
+/* One sequence. Everything is borrowed for the call. NULL outputs are not wanted; only rows of real
+ * tokens are written. Operands of a call without a layer that hold NaN or Inf where nothing attends
+ * to are set to zero in place. */
 typedef struct {
     size_t q_len;    /* T: query tokens */
     size_t kv_len;   /* new key tokens, T in self attention */
@@ -82,7 +83,7 @@ typedef struct {
     size_t fully_masked_rows;
 } attn_stats;
 
-/* Floats of scratch that one worker and one sequence need; see attn_workspace_bytes(). */
+/* Bytes of scratch that attn_forward() needs for these sequences (their lengths count, no data). */
 size_t attn_workspace_bytes(const attn_layer *layer, const attn_heads *heads,
                             const attn_sequence *seqs, size_t n, size_t workers);
 

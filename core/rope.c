@@ -40,14 +40,13 @@ void attn_rope_angles(const double *frequency, size_t n, int64_t position, float
     }
 }
 
-void attn_rope_rotate(float *x, size_t dims, attn_rope_style style, const float *cosine,
+void attn_rope_rotate(float *x, size_t n, size_t half, attn_rope_style style, const float *cosine,
                       const float *sine)
 {
-    size_t half = dims / 2;
     size_t step = style == ATTN_ROPE_INTERLEAVED ? 2 : 1;
     size_t other = style == ATTN_ROPE_INTERLEAVED ? 1 : half;
 
-    for (size_t m = 0; m < half; m++) {
+    for (size_t m = 0; m < n; m++) {
         float a = x[m * step], b = x[m * step + other];
         x[m * step] = a * cosine[m] - b * sine[m];
         x[m * step + other] = b * cosine[m] + a * sine[m];

@@ -11,8 +11,9 @@ void attn_rope_frequencies(const attn_rope *rope, double *frequency);
 void attn_rope_angles(const double *frequency, size_t n, int64_t position, float *cosine,
                       float *sine);
 
-/* Rotates the first `dims` elements of one head: pair (a, b) -> (a cos - b sin, b cos + a sin). */
-void attn_rope_rotate(float *x, size_t dims, attn_rope_style style, const float *cosine,
+/* Rotates n pairs of one head, (a, b) -> (a cos - b sin, b cos + a sin). Pair m is x[m], x[m + half] in
+ * style HALF (half = dims/2), x[2m], x[2m + 1] in style INTERLEAVED; n = dims/2 rotates all. */
+void attn_rope_rotate(float *x, size_t n, size_t half, attn_rope_style style, const float *cosine,
                       const float *sine);
 
 #endif
