@@ -68,35 +68,39 @@ static void carve_item(carver *c, attn_item *it, const attn_layer *layer, const 
     it->value = own_kv ? (attn_view){keys, n->v_head_dim, kv} : s->value;
     if (own_kv && keys != NULL)
         it->value.data += n->num_kv_heads * n->head_dim;
-    if (layer == NULL)
-        it->context = (attn_view){s->output, s->output_head_stride, n->v_head_dim};
-    else if (s->joined_context != NULL)
+    /* The heads are joined where the caller wants them, else over Q; without a layer the context itself
+     * is the output. */
+    if (s->joined_context != NULL)
         it->context = (attn_view){s->joined_context, n->v_head_dim, he};
+    else if (layer == NULL)
+        it->context = (attn_view){s->output, s->output_head_stride, n->v_head_dim};
     else if (s->output != NULL)
         it->context = (attn_view){joined, n->v_head_dim, he};
     else
         it->context = (attn_view){NULL, 0, 0};
 }
 
-static size_t scratch_floats(const attn_heads *n, const attn_sequence *seqs, size_t count)
+static size_t scratch_floats(const attn_heads *n, size_t longest)
 {
-    size_t longest = 0;
-    for (size_t i = 0; i < count; i++)
-        longest = max_size(longest, seqs[i].past_len + seqs[i].kv_len);
     return tiles(STRIP_ROWS * n->head_dim, 16) * 16 + STRIP_ROWS * tiles(longest, 16) * 16;
 }
 
-size_t attn_workspace_bytes(const attn_layer *layer, const attn_heads *heads,
-                            const attn_sequence *seqs, size_t n, size_t workers)
+size_t attn_sequence_bytes(const attn_layer *layer, const attn_heads *heads,
+                           const attn_sequence *seq)
 {
-    attn_heads size = heads_of(layer, heads);
+    attn_heads n = heads_of(layer, heads);
     carver c = {NULL, 0};
 
-    (void)carve(&c, n, sizeof(attn_item));
-    (void)carve(&c, workers * scratch_floats(&size, seqs, n), sizeof(float));
-    for (size_t i = 0; i < n; i++)
-        carve_item(&c, NULL, layer, &size, &seqs[i]);
+    (void)carve(&c, 1, sizeof(attn_item));
+    carve_item(&c, NULL, layer, &n, seq);
     return c.used;
+}
+
+size_t attn_scratch_bytes(const attn_layer *layer, const attn_heads *heads, size_t longest,
+                          size_t workers)
+{
+    attn_heads n = heads_of(layer, heads);
+    return workers * scratch_floats(&n, longest) * sizeof(float) + 64;
 }
 
 /* --- projections ---------------------------------------------------------------------------- */
@@ -309,7 +313,7 @@ static void row_task(void *arg, size_t task, size_t worker)
 static attn_status not_finite(const attn_run *run, const attn_item *it, const char *what,
                               size_t token, const float *input, size_t width, attn_error *err)
 {
-    size_t b = (size_t)(it - run->items);
+    size_t b = it->seq->index;
     if (input == NULL || !attn_kernels.all_finite(input + token * width, width))
         return attn_fail(err, ATTN_ENONFINITE,
                          "sequence %zu, %s %zu holds NaN or Infinity and is attended", b, what,
@@ -467,7 +471,10 @@ attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
     atomic_init(&run.overflow, UINT64_MAX);
 
     run.items = carve(&c, n, sizeof(attn_item));
-    run.scratch_floats = scratch_floats(&run.heads, seqs, n);
+    size_t longest = 0;
+    for (size_t i = 0; i < n; i++)
+        longest = max_size(longest, seqs[i].past_len + seqs[i].kv_len);
+    run.scratch_floats = scratch_floats(&run.heads, longest);
     run.scratch = carve(&c, attn_pool_size(pool) * run.scratch_floats, sizeof(float));
     for (size_t i = 0; i < n; i++) {
         run.items[i].seq = &seqs[i];
@@ -490,7 +497,7 @@ attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
         return attn_fail(
             err, ATTN_ENONFINITE,
             "sequence %llu, token %llu: the result overflows float32 or is not a number",
-            (unsigned long long)(place >> 32), (unsigned long long)(place & UINT32_MAX));
+            (unsigned long long)seqs[place >> 32].index, (unsigned long long)(place & UINT32_MAX));
     stats->fully_masked_rows = atomic_load(&run.fully_masked);
     return ATTN_OK;
 }

@@ -311,6 +311,11 @@ static void strip_head(strip *t, size_t h, bool first)
         .ldc = it->context.row_stride,
     };
     attn_kernels.product(&p);
+    if (run->layer == NULL && it->seq->joined_context != NULL && it->seq->output != NULL) {
+        for (size_t r = 0; r < t->rows; r++)
+            memcpy(it->seq->output + h * it->seq->output_head_stride + (t->r0 + r) * n->v_head_dim,
+                   p.c + r * p.ldc, n->v_head_dim * sizeof(float));
+    }
 }
 
 void attn_strip_task(void *arg, size_t task, size_t worker)
