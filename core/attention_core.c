@@ -1,0 +1,352 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention_private.h"
+#include "kern.h"
+
+void attn_row_range(const attn_run *run, const attn_item *it, size_t i, size_t *lo, size_t *hi)
+{
+    const attn_options *o = run->opt;
+    int64_t p = (int64_t)i + it->seq->causal_offset;
+    int64_t from = 0, to = (int64_t)it->s_len;
+
+    if (o->is_causal && p + 1 < to)
+        to = p + 1;
+    if (o->window.left >= 0 && p - o->window.left > from)
+        from = p - o->window.left;
+    if (o->window.right >= 0 && p + o->window.right + 1 < to)
+        to = p + o->window.right + 1;
+    if (from >= to)
+        from = to = 0;
+    *lo = (size_t)from;
+    *hi = (size_t)to;
+}
+
+static const unsigned char *mask_row(const attn_sequence *s, size_t h, size_t i)
+{
+    return s->mask == NULL ? NULL : s->mask + h * s->mask_stride[0] + i * s->mask_stride[1];
+}
+
+static const float *bias_row(const attn_sequence *s, size_t h, size_t i)
+{
+    return s->bias == NULL ? NULL : s->bias + h * s->bias_stride[0] + i * s->bias_stride[1];
+}
+
+bool attn_visible(const attn_run *run, const attn_item *it, size_t h, size_t i, size_t j)
+{
+    const attn_sequence *s = it->seq;
+    const unsigned char *mask = mask_row(s, h, i);
+    const float *bias = bias_row(s, h, i);
+    size_t lo = 0, hi = 0;
+
+    if (mask != NULL && mask[j * s->mask_stride[2]] == 0)
+        return false;
+    if (bias != NULL && bias[j * s->bias_stride[2]] == -INFINITY)
+        return false;
+    attn_row_range(run, it, i, &lo, &hi);
+    return j >= lo && j < hi;
+}
+
+void attn_note_overflow(attn_run *run, const attn_item *it, size_t row)
+{
+    uint64_t place = (uint64_t)(it - run->items) << 32 | (uint32_t)row;
+    uint64_t known = atomic_load(&run->overflow);
+    while (place < known && !atomic_compare_exchange_weak(&run->overflow, &known, place))
+        ;
+}
+
+static void soft_cap(float *x, size_t n, float cap)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = cap * tanhf(x[i] / cap);
+}
+
+/* Adds what depends on the distance of query and key: ALiBi and T5's relative bias. */
+static void add_position_bias(const attn_run *run, const attn_item *it, size_t h, size_t i,
+                              float *scores, size_t lo, size_t hi)
+{
+    const attn_layer *l = run->layer;
+    int64_t p = (int64_t)i + it->seq->causal_offset;
+
+    if (l == NULL)
+        return;
+    if (l->slope != NULL) {
+        for (size_t j = lo; j < hi; j++)
+            scores[j] -= l->slope[h] * (float)llabs(p - (int64_t)j);
+    }
+    if (l->relative != NULL) {
+        int64_t most = (int64_t)l->spec.rel_max_distance;
+        const float *row = l->relative + h * (size_t)(2 * most + 1) + most;
+        for (size_t j = lo; j < hi; j++) {
+            int64_t rel = (int64_t)j - p;
+            scores[j] += row[rel < -most ? -most : rel > most ? most : rel];
+        }
+    }
+}
+
+/* Bias and mask by selection: what is not allowed becomes -Infinity whatever it held. Returns how many
+ * keys are left. */
+static size_t apply_mask(const attn_sequence *s, size_t h, size_t i, float *scores, size_t lo,
+                         size_t hi)
+{
+    const unsigned char *mask = mask_row(s, h, i);
+    const float *bias = bias_row(s, h, i);
+    size_t left = hi - lo;
+
+    if (bias != NULL) {
+        size_t step = s->bias_stride[2];
+        for (size_t j = lo; j < hi; j++) {
+            float b = bias[j * step];
+            scores[j] = b == -INFINITY ? -INFINITY : scores[j] + b;
+            left -= b == -INFINITY;
+        }
+    }
+    if (mask != NULL) {
+        size_t step = s->mask_stride[2];
+        for (size_t j = lo; j < hi; j++) {
+            bool hidden = mask[j * step] == 0;
+            left -= hidden && !(bias != NULL && bias[j * s->bias_stride[2]] == -INFINITY);
+            scores[j] = hidden ? -INFINITY : scores[j];
+        }
+    }
+    return left;
+}
+
+/* Where head h's map goes: its place among the chosen ones, or run->opt->num_heads when not chosen. */
+static size_t map_slot(const attn_run *run, size_t h)
+{
+    const attn_options *o = run->opt;
+    if (!o->want_maps)
+        return o->num_heads;
+    if (o->heads == NULL)
+        return h;
+    for (size_t i = 0; i < o->num_heads; i++) {
+        if (o->heads[i] == h)
+            return i;
+    }
+    return o->num_heads;
+}
+
+/* Writes one map row; row[j] is the value at key j for j in [lo, hi), `outside` everywhere else. When
+ * heads are reduced, `first` tells the first chosen head and the row is combined with what is there. */
+static void store_map_row(const attn_run *run, const attn_item *it, size_t slot, bool first,
+                          size_t i, const float *row, size_t lo, size_t hi, float outside)
+{
+    const attn_options *o = run->opt;
+    const attn_view *maps = &it->seq->maps;
+
+    if (i < o->q_from || i >= o->q_to)
+        return;
+    bool reduced = o->reduce != ATTN_REDUCE_NONE;
+    float *out = maps->data + (i - o->q_from) * maps->row_stride;
+    if (!reduced)
+        out += slot * maps->head_stride;
+    for (size_t j = o->k_from; j < o->k_to; j++) {
+        float v = j >= lo && j < hi ? row[j] : outside;
+        float *cell = out + (j - o->k_from);
+        if (!reduced || first)
+            *cell = v;
+        else if (o->reduce == ATTN_REDUCE_MEAN)
+            *cell += v;
+        else
+            *cell = v > *cell ? v : *cell;
+    }
+}
+
+/* The chosen heads were summed; makes it their mean. */
+static void finish_mean(const attn_run *run, const attn_item *it, size_t r0, size_t r1)
+{
+    const attn_options *o = run->opt;
+    const attn_view *maps = &it->seq->maps;
+    size_t from = r0 > o->q_from ? r0 : o->q_from, to = r1 < o->q_to ? r1 : o->q_to;
+
+    for (size_t i = from; i < to; i++) {
+        float *row = maps->data + (i - o->q_from) * maps->row_stride;
+        for (size_t j = 0; j < o->k_to - o->k_from; j++)
+            row[j] /= (float)o->num_heads;
+    }
+}
+
+typedef struct {
+    attn_run *run;
+    const attn_item *it;
+    size_t r0, rows; /* of the strip */
+    float *q;        /* [rows, d], already scaled */
+    float *scores;   /* [rows][width] by width; column 0 is key `base` */
+    size_t width, base;
+} strip;
+
+static void score_columns(const strip *t, size_t h, size_t from, size_t to)
+{
+    const attn_heads *n = &t->run->heads;
+    const attn_view *key = &t->it->key;
+    size_t g = h / (n->num_heads / n->num_kv_heads);
+    attn_product p = {
+        .m = t->rows,
+        .n = to - from,
+        .k = n->head_dim,
+        .a = t->q,
+        .lda = n->head_dim,
+        .b = key->data + g * key->head_stride + from * key->row_stride,
+        .ldb = key->row_stride,
+        .b_transposed = true,
+        .c = t->scores,
+        .ldc = t->width,
+    };
+    attn_kernels.product(&p);
+}
+
+/* The stages before the mask show every cell, so they are computed over all the columns asked for, apart
+ * from the softmax, whose bits must not depend on what is asked. */
+static void store_raw_stage(const strip *t, size_t h, size_t slot, bool first)
+{
+    attn_run *run = t->run;
+    const attn_options *o = run->opt;
+    size_t to = o->k_to < t->it->s_len ? o->k_to : t->it->s_len;
+    size_t n = to > o->k_from ? to - o->k_from : 0;
+
+    if (n != 0)
+        score_columns(t, h, o->k_from, to);
+    for (size_t r = 0; r < t->rows; r++) {
+        float *row = t->scores + r * t->width;
+        if (o->stage == ATTN_SOFTCAPPED && o->softcap > 0.0F)
+            soft_cap(row, n, o->softcap);
+        if (!attn_kernels.all_finite(row, n))
+            attn_note_overflow(run, t->it, t->r0 + r);
+        store_map_row(run, t->it, slot, first, t->r0 + r, row - o->k_from, o->k_from, o->k_from + n,
+                      0.0F);
+    }
+}
+
+/* Scores of row r become probabilities over keys [lo, hi); all else of the row becomes zero. Returns the
+ * row's logsumexp, -Infinity for a row without keys. */
+static float softmax_row(const strip *t, size_t h, size_t r, size_t lo, size_t hi, size_t end,
+                         size_t slot, bool first)
+{
+    attn_run *run = t->run;
+    const attn_options *o = run->opt;
+    size_t i = t->r0 + r;
+    float *row = t->scores + r * t->width - t->base; /* row[j] is key j */
+    bool mapped = slot < o->num_heads;
+
+    if (o->softcap > 0.0F)
+        soft_cap(row + lo, hi - lo, o->softcap);
+    add_position_bias(run, t->it, h, i, row, lo, hi);
+    size_t left = apply_mask(t->it->seq, h, i, row, lo, hi);
+    if (mapped && o->stage == ATTN_MASKED)
+        store_map_row(run, t->it, slot, first, i, row, lo, hi, -INFINITY);
+
+    float logsumexp = -INFINITY;
+    if (left == 0) {
+        memset(row + t->base, 0, (end - t->base) * sizeof(float));
+        atomic_fetch_add(&run->fully_masked, 1);
+    } else {
+        float max = attn_kernels.row_max(row + lo, hi - lo);
+        float sum = attn_kernels.exp_sum(row + lo, hi - lo, max);
+        if (!isfinite(max) || !isfinite(sum))
+            attn_note_overflow(run, t->it, i);
+        logsumexp = max + logf(sum);
+        attn_kernels.scale(row + lo, row + lo, hi - lo, 1.0F / sum);
+        memset(row + t->base, 0, (lo - t->base) * sizeof(float));
+        memset(row + hi, 0, (end - hi) * sizeof(float));
+    }
+    if (mapped && o->stage == ATTN_PROBABILITIES)
+        store_map_row(run, t->it, slot, first, i, row, t->base, end, 0.0F);
+    return logsumexp;
+}
+
+/* One head of a strip: scores over the keys that any of its rows may see, softmax, times V. */
+static void strip_head(strip *t, size_t h, bool first)
+{
+    attn_run *run = t->run;
+    const attn_item *it = t->it;
+    const attn_heads *n = &run->heads;
+    const attn_options *o = run->opt;
+    size_t slot = map_slot(run, h), lo = it->s_len, hi = 0;
+
+    for (size_t r = 0; r < t->rows; r++) {
+        size_t from = 0, to = 0;
+        attn_row_range(run, it, t->r0 + r, &from, &to);
+        if (from < to) {
+            lo = from < lo ? from : lo;
+            hi = to > hi ? to : hi;
+        }
+    }
+    if (lo > hi)
+        lo = hi;
+    for (size_t r = 0; r < t->rows; r++)
+        attn_kernels.scale(t->q + r * n->head_dim,
+                           it->query.data + h * it->query.head_stride +
+                               (t->r0 + r) * it->query.row_stride,
+                           n->head_dim, o->scale);
+    if (slot < o->num_heads && (o->stage == ATTN_SCORES || o->stage == ATTN_SOFTCAPPED))
+        store_raw_stage(t, h, slot, first);
+
+    t->base = lo;
+    if (hi > lo)
+        score_columns(t, h, lo, hi);
+    for (size_t r = 0; r < t->rows; r++) {
+        size_t from = 0, to = 0;
+        attn_row_range(run, it, t->r0 + r, &from, &to);
+        if (from == to)
+            from = to = lo;
+        float lse = softmax_row(t, h, r, from, to, hi, slot, first);
+        if (it->seq->logsumexp != NULL)
+            it->seq->logsumexp[h * it->seq->lse_head_stride + t->r0 + r] = lse;
+    }
+    if (it->context.data == NULL)
+        return;
+    const attn_view *value = &it->value;
+    size_t g = h / (n->num_heads / n->num_kv_heads);
+    attn_product p = {
+        .m = t->rows,
+        .n = n->v_head_dim,
+        .k = hi - lo,
+        .a = t->scores,
+        .lda = t->width,
+        .b = value->data + g * value->head_stride + lo * value->row_stride,
+        .ldb = value->row_stride,
+        .c = it->context.data + h * it->context.head_stride + t->r0 * it->context.row_stride,
+        .ldc = it->context.row_stride,
+    };
+    attn_kernels.product(&p);
+    if (run->layer == NULL && it->seq->joined_context != NULL && it->seq->output != NULL) {
+        for (size_t r = 0; r < t->rows; r++)
+            memcpy(it->seq->output + h * it->seq->output_head_stride + (t->r0 + r) * n->v_head_dim,
+                   p.c + r * p.ldc, n->v_head_dim * sizeof(float));
+    }
+}
+
+void attn_strip_task(void *arg, size_t task, size_t worker)
+{
+    attn_run *run = arg;
+    const attn_options *o = run->opt;
+    size_t n_heads = run->heads.num_heads, index = 0;
+
+    if (run->cancel != NULL && atomic_load(run->cancel))
+        return;
+    const attn_item *it = attn_find_item(run, ATTN_PHASE_STRIP, task, &index);
+    bool together = o->want_maps && o->reduce != ATTN_REDUCE_NONE;
+    size_t strips = (it->seq->q_len + STRIP_ROWS - 1) / STRIP_ROWS;
+    /* The last strips come first: with causality they are the longest. */
+    size_t r0 = (strips - 1 - (together ? index : index / n_heads)) * STRIP_ROWS;
+    size_t rows = it->seq->q_len - r0 < STRIP_ROWS ? it->seq->q_len - r0 : STRIP_ROWS;
+    strip t = {.run = run, .it = it, .r0 = r0, .rows = rows};
+
+    t.q = run->scratch + worker * run->scratch_floats;
+    t.scores = t.q + (STRIP_ROWS * run->heads.head_dim + 15) / 16 * 16;
+    t.width = (it->s_len + 15) / 16 * 16;
+    if (!together) {
+        strip_head(&t, index % n_heads, true);
+        return;
+    }
+    bool first = true;
+    for (size_t h = 0; h < n_heads; h++) {
+        strip_head(&t, h, first);
+        if (map_slot(run, h) < o->num_heads)
+            first = false;
+    }
+    if (o->reduce == ATTN_REDUCE_MEAN)
+        finish_mean(run, it, r0, r0 + rows);
+}

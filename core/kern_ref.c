@@ -1,0 +1,63 @@
+#include "kern.h"
+
+#include <math.h>
+
+static void product_ref(const attn_product *p)
+{
+    for (size_t i = 0; i < p->m; i++) {
+        for (size_t j = 0; j < p->n; j++) {
+            const float *b = p->b_transposed ? p->b + j * p->ldb : p->b + j;
+            size_t step = p->b_transposed ? 1 : p->ldb;
+            float sum = p->add ? p->c[i * p->ldc + j] : 0.0F;
+            for (size_t l = 0; l < p->k; l++)
+                sum += p->a[i * p->lda + l] * b[l * step];
+            p->c[i * p->ldc + j] = sum;
+        }
+    }
+}
+
+static float row_max_ref(const float *x, size_t n)
+{
+    float m = -INFINITY;
+    for (size_t i = 0; i < n; i++)
+        m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+/* The sum is kept in double: a row of 2^20 keys then still sums to 1 within float32's last digit. */
+static float exp_sum_ref(float *x, size_t n, float max)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        x[i] = expf(x[i] - max);
+        sum += (double)x[i];
+    }
+    return (float)sum;
+}
+
+static void scale_ref(float *out, const float *x, size_t n, float factor)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = x[i] * factor;
+}
+
+static bool all_finite_ref(const float *x, size_t n)
+{
+    /* 0 * x is 0 for a finite x and NaN otherwise; a sum keeps a NaN. */
+    float sum = 0.0F;
+    for (size_t i = 0; i < n; i++)
+        sum += 0.0F * x[i];
+    return sum == 0.0F;
+}
+
+void attn_kern_init_ref(attn_kern *k)
+{
+    *k = (attn_kern){
+        .isa = "ref",
+        .product = product_ref,
+        .row_max = row_max_ref,
+        .exp_sum = exp_sum_ref,
+        .scale = scale_ref,
+        .all_finite = all_finite_ref,
+    };
+}
