@@ -122,7 +122,7 @@ test_daemon *daemon_start(const char *const *args)
 {
     static const char READY[] = "attnd ready on ";
     const char *all[MAX_ARGS];
-    char line[sizeof((test_daemon *)0)->url + sizeof READY];
+    char line[256];
     int out[2];
     size_t n = list_length(args), given = n;
     test_daemon *d = calloc(1, sizeof *d);
@@ -150,7 +150,7 @@ test_daemon *daemon_start(const char *const *args)
         waitpid(d->pid, NULL, 0);
         fail_msg("attnd did not say that it is ready");
     }
-    snprintf(d->url, sizeof d->url, "%s", line + strlen(READY));
+    memcpy(d->url, line + strlen(READY), strlen(line) - strlen(READY) + 1);
     return d;
 }
 
