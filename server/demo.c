@@ -318,7 +318,7 @@ static attn_status check_file(int dir_fd, const char *dir, const char *name, con
     if (fd < 0)
         return errno == ENOENT ? ATTN_OK : fail_errno(err, dir, name, "read");
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uintmax_t)st.st_size == n &&
-        (have = malloc(n)) != NULL) {
+        (have = malloc(n + 1)) != NULL) {
         size_t got = 0;
         ssize_t r = 0;
         while (got < n && (r = read(fd, have + got, n - got)) > 0)
