@@ -6,6 +6,7 @@
 
 #include "core/archive.h"
 #include "core/decimal.h"
+#include "core/kern.h"
 #include "core/model.h"
 #include "server/json_writer.h"
 
@@ -240,8 +241,11 @@ int srv_inspect(const char *path, bool json, FILE *out, attn_error *err)
     attn_archive *a = NULL;
     attn_model *m = NULL;
     attn_model_options options = {.name = "inspect", .path = path};
-    attn_status rc = attn_archive_open(&a, path, err);
+    /* Weights are packed for the kernels in force. */
+    attn_status rc = attn_kern_init(getenv("ATTND_ISA"), err);
 
+    if (rc == ATTN_OK)
+        rc = attn_archive_open(&a, path, err);
     if (rc == ATTN_OK && !json)
         print_tensors(out, a);
     if (rc == ATTN_OK)
