@@ -310,8 +310,8 @@ static void row_task(void *arg, size_t task, size_t worker)
 
 /* --- what is not finite ---------------------------------------------------------------------- */
 
-static attn_status not_finite(const attn_run *run, const attn_item *it, const char *what,
-                              size_t token, const float *input, size_t width, attn_error *err)
+static attn_status not_finite(const attn_item *it, const char *what, size_t token,
+                              const float *input, size_t width, attn_error *err)
 {
     size_t b = it->seq->index;
     if (input == NULL || !attn_kernels.all_finite(input + token * width, width))
@@ -336,7 +336,7 @@ static attn_status clean_query(attn_run *run, attn_item *it, size_t h, size_t i,
         return ATTN_OK;
     for (size_t j = 0; j < it->s_len; j++) {
         if (attn_visible(run, it, h, i, j))
-            return not_finite(run, it, "token", i, it->seq->x,
+            return not_finite(it, "token", i, it->seq->x,
                               run->layer != NULL ? run->layer->spec.d_model : 0, err);
     }
     zero_row(&it->query, i, h, n->head_dim);
@@ -361,10 +361,9 @@ static attn_status clean_key_value(attn_run *run, attn_item *it, size_t g, size_
             if (!attn_visible(run, it, h, i, j))
                 continue;
             if (j < s->past_len || run->layer == NULL)
-                return not_finite(run, it, "key", j, NULL, 0, err);
-            return not_finite(run, it, s->context != NULL ? "context token" : "token",
-                              j - s->past_len, s->context != NULL ? s->context : s->x,
-                              run->layer->spec.d_kv, err);
+                return not_finite(it, "key", j, NULL, 0, err);
+            return not_finite(it, s->context != NULL ? "context token" : "token", j - s->past_len,
+                              s->context != NULL ? s->context : s->x, run->layer->spec.d_kv, err);
         }
     }
     zero_row(&it->key, j, g, n->head_dim);

@@ -136,13 +136,13 @@ static void store_map_row(const attn_run *run, const attn_item *it, size_t slot,
     const attn_options *o = run->opt;
     const attn_view *maps = &it->seq->maps;
 
-    if (i < o->q_from || i >= o->q_to)
+    if (i < o->q_from || i - o->q_from >= it->seq->map_rows)
         return;
     bool reduced = o->reduce != ATTN_REDUCE_NONE;
     float *out = maps->data + (i - o->q_from) * maps->row_stride;
     if (!reduced)
         out += slot * maps->head_stride;
-    for (size_t j = o->k_from; j < o->k_to; j++) {
+    for (size_t j = o->k_from; j < o->k_from + it->seq->map_columns; j++) {
         float v = j >= lo && j < hi ? row[j] : outside;
         float *cell = out + (j - o->k_from);
         if (!reduced || first)
@@ -159,11 +159,12 @@ static void finish_mean(const attn_run *run, const attn_item *it, size_t r0, siz
 {
     const attn_options *o = run->opt;
     const attn_view *maps = &it->seq->maps;
-    size_t from = r0 > o->q_from ? r0 : o->q_from, to = r1 < o->q_to ? r1 : o->q_to;
+    size_t q_to = o->q_from + it->seq->map_rows;
+    size_t from = r0 > o->q_from ? r0 : o->q_from, to = r1 < q_to ? r1 : q_to;
 
     for (size_t i = from; i < to; i++) {
         float *row = maps->data + (i - o->q_from) * maps->row_stride;
-        for (size_t j = 0; j < o->k_to - o->k_from; j++)
+        for (size_t j = 0; j < it->seq->map_columns; j++)
             row[j] /= (float)o->num_heads;
     }
 }
@@ -203,7 +204,8 @@ static void store_raw_stage(const strip *t, size_t h, size_t slot, bool first)
 {
     attn_run *run = t->run;
     const attn_options *o = run->opt;
-    size_t to = o->k_to < t->it->s_len ? o->k_to : t->it->s_len;
+    size_t k_to = o->k_from + t->it->seq->map_columns;
+    size_t to = k_to < t->it->s_len ? k_to : t->it->s_len;
     size_t n = to > o->k_from ? to - o->k_from : 0;
 
     if (n != 0)

@@ -101,6 +101,7 @@ typedef struct {
     attn_layer_weights weights;
     attn_heads heads;
     attn_options options;
+    size_t q_to, k_to; /* where the maps end */
     attn_layer *layer;
     ref_attention common; /* what is the same for all sequences */
 } setup;
@@ -324,15 +325,18 @@ static void random_results(const setup *c, attn_sequence *s)
     const attn_heads *n = &c->heads;
     const attn_options *o = &c->options;
     size_t T = s->q_len, S = s->past_len + s->kv_len, d = n->head_dim, e = n->v_head_dim;
-    size_t rows = o->q_to - o->q_from, columns = o->k_to - o->k_from;
+    size_t rows = c->q_to - o->q_from, columns = c->k_to - o->k_from;
     size_t width = c->with_layer ? c->spec.d_out : n->num_heads * e;
 
     s->output = unset(T * width);
     s->output_head_stride = T * e;
     if (chance(2))
         s->joined_context = unset(T * n->num_heads * e);
-    if (o->want_maps)
+    if (o->want_maps) {
         s->maps = (attn_view){unset(n->num_heads * rows * columns), rows * columns, columns};
+        s->map_rows = rows;
+        s->map_columns = columns;
+    }
     if (chance(2))
         s->query_out = (attn_view){unset(n->num_heads * T * d), T * d, d};
     if (chance(2))
@@ -390,11 +394,11 @@ static void same(const char *what, const float *got, const double *expected, siz
 static void compare_maps(const setup *c, const attn_sequence *s, const double *stage)
 {
     const attn_options *o = &c->options;
-    size_t T = s->q_len, S = s->past_len + s->kv_len, columns = o->k_to - o->k_from;
-    size_t rows = o->q_to < T ? o->q_to : T,
+    size_t T = s->q_len, S = s->past_len + s->kv_len, columns = c->k_to - o->k_from;
+    size_t rows = c->q_to < T ? c->q_to : T,
            slots = o->reduce == ATTN_REDUCE_NONE ? o->num_heads : 1;
     double *want = get(columns, sizeof *want);
-    size_t end = o->k_to < S ? o->k_to : S;
+    size_t end = c->k_to < S ? c->k_to : S;
 
     for (size_t slot = 0; slot < slots; slot++) {
         for (size_t i = o->q_from; i < rows; i++) {
@@ -459,13 +463,13 @@ static void run_case(attn_pool *pool)
         T = seqs[b].q_len > T ? seqs[b].q_len : T;
         S = seqs[b].past_len + seqs[b].kv_len > S ? seqs[b].past_len + seqs[b].kv_len : S;
     }
-    c.options.q_to = T;
-    c.options.k_to = S;
+    c.q_to = T;
+    c.k_to = S;
     if (chance(3) && T > 0 && S > 0) {
         c.options.q_from = below(T);
-        c.options.q_to = c.options.q_from + 1 + below(T - c.options.q_from);
+        c.q_to = c.options.q_from + 1 + below(T - c.options.q_from);
         c.options.k_from = below(S);
-        c.options.k_to = c.options.k_from + 1 + below(S - c.options.k_from);
+        c.k_to = c.options.k_from + 1 + below(S - c.options.k_from);
     }
     for (size_t b = 0; b < n; b++)
         random_results(&c, &seqs[b]);
@@ -567,11 +571,12 @@ static void a_sequence_has_the_same_bits_in_any_company(void **state)
         pool = new_pool(THREADS[t]);
         for (size_t maps = 0; maps < 2; maps++) {
             c.options.want_maps = maps == 1;
-            c.options.q_to = c.options.k_to = 300;
+            c.q_to = c.k_to = 300;
             for (size_t b = 0; b < N; b++) {
                 all[b].output = unset(LENGTH[b] * D);
                 if (maps == 1) {
                     all[b].maps = (attn_view){get(3 * 300 * 300, 4), 300 * 300, 300};
+                    all[b].map_rows = all[b].map_columns = 300;
                     all[b].joined_context = get(LENGTH[b] * D, 4);
                 }
             }
