@@ -1,13 +1,12 @@
 #include "config_private.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/file.h"
 #include "core/nearest.h"
 
 static const char PREFIX[] = "ATTND_";
@@ -39,43 +38,43 @@ static const char *find_variable(char *const environ_[], const char *name)
 /* Reads a secret or other value from a file, without the newline at its end. */
 static attn_status read_value(char **out, const char *path, const cfg_place *at, attn_error *err)
 {
-    size_t have = 0;
-    ssize_t got = 0;
-    char *text = malloc(LONGEST_VALUE + 1);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    attn_status rc = ATTN_OK;
+    attn_error why = {0};
+    uint64_t size = 0;
+    char *text = NULL;
+    int fd = -1;
+    attn_status rc = attn_file_open(path, &fd, &size, &why);
 
+    *out = NULL;
+    if (rc != ATTN_OK)
+        return attn_fail(err, rc, "%s: %s", at->text, why.text);
+    if (size > LONGEST_VALUE) {
+        rc = cfg_refuse(at, err, "%s is longer than %d bytes", path, LONGEST_VALUE);
+        goto done;
+    }
+    text = malloc((size_t)size + 1);
     if (text == NULL) {
         rc = attn_fail(err, ATTN_ENOMEM, "no memory for the configuration");
         goto done;
     }
-    if (fd >= 0) {
-        while (have <= LONGEST_VALUE &&
-               ((got = read(fd, text + have, LONGEST_VALUE + 1 - have)) > 0 ||
-                (got < 0 && errno == EINTR)))
-            have += got > 0 ? (size_t)got : 0;
-    }
-    if (fd < 0 || got < 0) {
-        rc = attn_fail(err, ATTN_EIO, "%s: %s: %s", at->text, path, strerror(errno));
-        goto done;
-    }
-    if (have > LONGEST_VALUE || memchr(text, '\0', have) != NULL) {
-        rc = cfg_refuse(at, err, "%s is not a text of at most %d bytes", path, LONGEST_VALUE);
-        goto done;
-    }
-    if (have > 0 && text[have - 1] == '\n')
-        have--;
-    if (have > 0 && text[have - 1] == '\r')
-        have--;
-    text[have] = '\0';
-done:
-    if (fd >= 0)
-        (void)close(fd);
+    rc = attn_file_read(fd, path, 0, text, (size_t)size, &why);
     if (rc != ATTN_OK) {
-        free(text);
-        text = NULL;
+        (void)attn_fail(err, rc, "%s: %s", at->text, why.text);
+        goto done;
     }
+    if (memchr(text, '\0', (size_t)size) != NULL) {
+        rc = cfg_refuse(at, err, "%s is not a text", path);
+        goto done;
+    }
+    if (size > 0 && text[size - 1] == '\n')
+        size--;
+    if (size > 0 && text[size - 1] == '\r')
+        size--;
+    text[size] = '\0';
     *out = text;
+    text = NULL;
+done:
+    free(text);
+    (void)close(fd);
     return rc;
 }
 

@@ -23,7 +23,7 @@ static const struct {
 
 typedef struct {
     flag_id id;
-    const char *value; /* NULL for a flag without one */
+    const char *value; /* "" for a flag without one */
 } flag;
 
 static attn_status unknown_flag(const char *name, size_t n, attn_error *err)
@@ -58,7 +58,7 @@ static attn_status next_flag(int argc, char *const argv[], int *i, flag *out, at
     if (id == NUM_FLAGS)
         return unknown_flag(word, n, err);
     out->id = (flag_id)id;
-    out->value = NULL;
+    out->value = "";
     if (!FLAGS[id].argument) {
         if (word[n] == '=')
             return attn_fail(err, ATTN_ENOTFOUND, "--%s takes no value", FLAGS[id].name);
