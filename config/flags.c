@@ -47,6 +47,7 @@ static attn_status next_flag(int argc, char *const argv[], int *i, flag *out, at
     const char *word = argv[*i];
     char shown[CFG_CLIP_CHARS];
 
+    *out = (flag){.value = ""};
     (*i)++;
     cfg_clip(shown, word);
     if (strncmp(word, "--", 2) != 0 || word[2] == '\0')
@@ -58,7 +59,6 @@ static attn_status next_flag(int argc, char *const argv[], int *i, flag *out, at
     if (id == NUM_FLAGS)
         return unknown_flag(word, n, err);
     out->id = (flag_id)id;
-    out->value = "";
     if (!FLAGS[id].argument) {
         if (word[n] == '=')
             return attn_fail(err, ATTN_ENOTFOUND, "--%s takes no value", FLAGS[id].name);
