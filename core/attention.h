@@ -55,7 +55,8 @@ typedef struct {
 
     float *output; /* [T, d_out]; without a layer [H,T,e] by output_head_stride */
     size_t output_head_stride;
-    float *joined_context; /* [T, H*e] */
+    float *joined_context;        /* [T, H*e] */
+    size_t map_rows, map_columns; /* queries q_from.., keys k_from..; columns past S are masked */
     attn_view maps;      /* per chosen head (or one when reduced) rows q_from.., columns k_from.. */
     attn_view query_out; /* [H][T][d] */
     attn_view key_out, value_out; /* [G][S][d], [G][S][e], past included */
@@ -70,9 +71,9 @@ typedef struct {
     bool want_maps;
     attn_stage stage;
     attn_reduce reduce;
-    const size_t *heads; /* chosen heads of the maps in the order of the answer; NULL = all */
-    size_t num_heads;    /* how many are chosen */
-    size_t q_from, q_to, k_from, k_to; /* half-open ranges of the maps */
+    const size_t *heads;   /* chosen heads of the maps in the order of the answer; NULL = all */
+    size_t num_heads;      /* how many are chosen */
+    size_t q_from, k_from; /* where the maps begin; each sequence says how far they go */
 } attn_options;
 
 /* Sizes of a call without a layer. */

@@ -2,16 +2,18 @@
 
 #include <math.h>
 
+enum { PANEL = 16 };
+
 static void product_ref(const attn_product *p)
 {
     for (size_t i = 0; i < p->m; i++) {
         for (size_t j = 0; j < p->n; j++) {
-            const float *b = p->b_transposed ? p->b + j * p->ldb : p->b + j;
-            size_t step = p->b_transposed ? 1 : p->ldb;
-            float sum = p->add ? p->c[i * p->ldc + j] : 0.0F;
+            float *c = &p->c[i * p->ldc + j];
+            float sum = p->add ? *c : p->bias != NULL ? p->bias[j] : 0.0F;
+            size_t width = (p->n + PANEL - 1) / PANEL * PANEL;
             for (size_t l = 0; l < p->k; l++)
-                sum += p->a[i * p->lda + l] * b[l * step];
-            p->c[i * p->ldc + j] = sum;
+                sum += p->a[i * p->lda + l] * p->b[l * width + j];
+            *c = sum;
         }
     }
 }
@@ -50,14 +52,36 @@ static bool all_finite_ref(const float *x, size_t n)
     return sum == 0.0F;
 }
 
+static double fma_burst_ref(size_t n)
+{
+    enum { CHAINS = 16 };
+    volatile float start = 1.0F;
+    float x[CHAINS];
+
+    for (size_t c = 0; c < CHAINS; c++)
+        x[c] = start;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t c = 0; c < CHAINS; c++)
+            x[c] = x[c] * 0.999F + 0.001F;
+    }
+    for (size_t c = 1; c < CHAINS; c++)
+        x[0] += x[c];
+    start = x[0];
+    return 2.0 * CHAINS;
+}
+
 void attn_kern_init_ref(attn_kern *k)
 {
     *k = (attn_kern){
         .isa = "ref",
+        .panel = PANEL,
+        .lanes = PANEL,
+        .rows_independent = true,
         .product = product_ref,
         .row_max = row_max_ref,
         .exp_sum = exp_sum_ref,
         .scale = scale_ref,
         .all_finite = all_finite_ref,
+        .fma_burst = fma_burst_ref,
     };
 }

@@ -1,15 +1,17 @@
-#include "server/request.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/checked.h"
+#include "server/request_private.h"
 
 /* Sequences are grouped into micro-batches until their workspace reaches this; a longer sequence is one
  * of its own. Large enough to keep all workers busy, small beside any budget worth setting. */
 enum { WORKSPACE_TARGET = 8 << 20 };
 
-enum { IN_ATTENTION = 1 << SRV_ATTENTION, IN_SDPA = 1 << SRV_SDPA, IN_ESTIMATE = 1 << SRV_ESTIMATE };
+enum {
+    IN_ATTENTION = 1 << SRV_ATTENTION,
+    IN_SDPA = 1 << SRV_SDPA,
+    IN_ESTIMATE = 1 << SRV_ESTIMATE
+};
 #define IN_LAYER (IN_ATTENTION | IN_ESTIMATE)
 #define IN_ALL   (IN_LAYER | IN_SDPA)
 
@@ -18,7 +20,8 @@ static const struct {
     int kinds;
 } field_table[SRV_FIELDS] = {
     [SRV_F_INPUTS_EMBEDS] = {{"inputs_embeds", SRV_FLOATS, 2, 3, true}, IN_ATTENTION},
-    [SRV_F_ENCODER_HIDDEN_STATES] = {{"encoder_hidden_states", SRV_FLOATS, 2, 3, true}, IN_ATTENTION},
+    [SRV_F_ENCODER_HIDDEN_STATES] = {{"encoder_hidden_states", SRV_FLOATS, 2, 3, true},
+                                     IN_ATTENTION},
     [SRV_F_QUERY] = {{"query", SRV_FLOATS, 4, 4, false}, IN_SDPA},
     [SRV_F_KEY] = {{"key", SRV_FLOATS, 4, 4, false}, IN_SDPA},
     [SRV_F_VALUE] = {{"value", SRV_FLOATS, 4, 4, false}, IN_SDPA},
@@ -185,18 +188,18 @@ void srv_request_plan_batches(srv_request *r, size_t workers)
 attn_status srv_request_admit(srv_request *r, attn_error *err)
 {
     srv_plan *p = &r->plan;
-    size_t more = p->needed - p->inputs; /* the inputs were reserved as they came in */
+    size_t more = p->needed - p->inputs; /* inputs and book-keeping are reserved already */
 
     if (p->needed > r->budget->limit) {
-        attn_status rc = attn_fail(err, ATTN_ETOOBIG,
-                                   "the request needs %zu bytes; the memory budget is %zu", p->needed,
-                                   r->budget->limit);
+        attn_status rc =
+            attn_fail(err, ATTN_ETOOBIG, "the request needs %zu bytes; the memory budget is %zu",
+                      p->needed, r->budget->limit);
         err->needed = p->needed;
         err->limit = r->budget->limit;
         return rc;
     }
     ATTN_TRY(attn_budget_reserve(r->budget, more, err));
-    r->reserved = more;
+    r->reserved += more;
     ATTN_TRY(allocate_result(&r->outputs, r->want_outputs, r->batch, err));
     ATTN_TRY(allocate_result(&r->maps, r->options.want_maps, r->batch, err));
     for (int i = 0; i < SRV_INTERMEDIATES; i++)
@@ -234,7 +237,8 @@ static void point_at_results(srv_request *r, size_t b)
     q->lse_head_stride = z->t;
 }
 
-attn_status srv_request_run(srv_request *r, attn_pool *pool, const atomic_bool *cancel, attn_error *err)
+attn_status srv_request_run(srv_request *r, attn_pool *pool, const atomic_bool *cancel,
+                            attn_error *err)
 {
     for (size_t b = 0; b < r->batch; b++)
         point_at_results(r, b);

@@ -63,14 +63,7 @@ typedef enum {
     SRV_FIELDS
 } srv_field_name;
 
-enum {
-    SRV_QUERY,
-    SRV_KEY,
-    SRV_VALUE_HEADS,
-    SRV_LOGSUMEXP,
-    SRV_CONTEXT,
-    SRV_INTERMEDIATES
-};
+enum { SRV_QUERY, SRV_KEY, SRV_VALUE_HEADS, SRV_LOGSUMEXP, SRV_CONTEXT, SRV_INTERMEDIATES };
 
 /* A sequence's sizes as the answer shows them: padded in a rectangular batch. */
 typedef struct {
@@ -99,6 +92,7 @@ typedef struct {
     srv_sizes *sizes;
     size_t *chosen_heads;
     attn_options options;
+    size_t q_to, k_to; /* ends of the maps' ranges; SIZE_MAX = the sequence's end */
 
     bool want_outputs, base64;
     bool want[SRV_INTERMEDIATES];
