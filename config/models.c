@@ -66,25 +66,25 @@ static attn_status set_name(cfg_config *c, cfg_model *m, const char *name, size_
 }
 
 /* A model without a name is called as its folder, or as its file without the extension. */
-static attn_status name_after_path(cfg_config *c, cfg_model *m, const cfg_place *at,
-                                   attn_error *err)
+static attn_status name_after(const char *path, cfg_config *c, cfg_model *m, const cfg_place *at,
+                              attn_error *err)
 {
     static const char *const extensions[] = {".safetensors", ".npz", ".npy"};
-    size_t end = strlen(m->path);
+    size_t end = strlen(path);
 
-    while (end > 1 && m->path[end - 1] == '/')
+    while (end > 1 && path[end - 1] == '/')
         end--;
     size_t begin = end;
-    while (begin > 0 && m->path[begin - 1] != '/')
+    while (begin > 0 && path[begin - 1] != '/')
         begin--;
     for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
         size_t n = strlen(extensions[i]);
-        if (end - begin > n && strncmp(m->path + end - n, extensions[i], n) == 0) {
+        if (end - begin > n && strncmp(path + end - n, extensions[i], n) == 0) {
             end -= n;
             break;
         }
     }
-    return set_name(c, m, m->path + begin, end - begin, at, err);
+    return set_name(c, m, path + begin, end - begin, at, err);
 }
 
 static attn_status set_path(cfg_model *m, const char *path, const cfg_place *at, attn_error *err)
@@ -129,10 +129,11 @@ attn_status cfg_models_add(cfg_config *c, const char *text, const cfg_place *at,
     const char *equals = strchr(text, '='), *slash = strchr(text, '/');
     bool named = equals != NULL && (slash == NULL || equals < slash); /* else it is in the path */
 
-    attn_status rc = set_path(&m, named ? equals + 1 : text, at, err);
+    const char *path = named ? equals + 1 : text;
+    attn_status rc = set_path(&m, path, at, err);
     if (rc == ATTN_OK)
         rc = named ? set_name(c, &m, text, (size_t)(equals - text), at, err)
-                   : name_after_path(c, &m, at, err);
+                   : name_after(path, c, &m, at, err);
     if (rc == ATTN_OK)
         rc = append_take(c, &m, at, err);
     deinit_model(&m);
@@ -231,7 +232,7 @@ static attn_status read_members(cfg_config *c, cfg_model *m, const attn_json *v,
     cfg_place_json(&at, what, pointer);
     if (m->path == NULL)
         return cfg_refuse(&at, err, "the model has no \"path\"");
-    return m->name != NULL ? ATTN_OK : name_after_path(c, m, &at, err);
+    return m->name != NULL ? ATTN_OK : name_after(m->path, c, m, &at, err);
 }
 
 attn_status cfg_models_read(cfg_config *c, const attn_json *list, const char *what,
