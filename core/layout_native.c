@@ -12,9 +12,10 @@
     "d_model", "num_heads", "num_kv_heads", "head_dim", "v_head_dim", "is_causal", "scale",        \
         "softcap", "window", "rope", "alibi"
 
-const char *const attn_native_keys[] = {NUMBER_KEYS, "model_type",     "num_layers",
-                                        "bias",      "attention_bias", "torch_dtype",
-                                        "dtype",     "layout",         "architectures"};
+/* The last three are for people. */
+const char *const attn_native_keys[] = {
+    NUMBER_KEYS, "model_type", "num_layers",    "bias",        "attention_bias", "torch_dtype",
+    "dtype",     "layout",     "architectures", "description", "head_names",     "vocabulary"};
 const size_t attn_native_key_count = COUNT(attn_native_keys);
 
 /* --- numbers -------------------------------------------------------------------------------- */

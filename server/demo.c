@@ -48,9 +48,10 @@ static void print_config(FILE *f)
     (void)fprintf(
         f,
         "{\n  \"model_type\": \"attnd\",\n"
-        "  \"description\": \"A demo made from formulas, not trained. An embedding is 1, p, "
-        "p*p (p = position), 5 flags for the kind of word, and the token's number in binary "
-        "as 8 digits 1 or -1, lowest first.\",\n"
+        "  \"description\": \"Made from formulas, not trained. An embedding is 1, p, p*p (the "
+        "position p from 0), 5 flags for the kind of word, and the token's index in the vocabulary "
+        "as 8 binary digits, 1 or -1, lowest first. An output adds up an eighth of the digits that "
+        "each head reads.\",\n"
         "  \"d_model\": %zu,\n  \"num_heads\": %zu,\n  \"num_kv_heads\": %zu,\n"
         "  \"head_dim\": %zu,\n  \"v_head_dim\": %zu,\n  \"is_causal\": false,\n"
         "  \"scale\": 1,\n  \"head_names\": [\n",
@@ -60,14 +61,14 @@ static void print_config(FILE *f)
             (void)fprintf(f, "%s\"%s\"", h == 0 ? "    [" : ", ", srv_demo_head_name(l, h));
         (void)fprintf(f, "]%s\n", l + 1 < SRV_DEMO_LAYERS ? "," : "");
     }
-    (void)fprintf(f, "  ],\n  \"kinds\": [");
+    (void)fprintf(f, "  ],\n  \"vocabulary\": {\n    \"kinds\": [");
     for (size_t k = 0; k < SRV_DEMO_KINDS; k++)
         (void)fprintf(f, "%s\"%s\"", k == 0 ? "" : ", ", srv_demo_kind_name(k));
-    (void)fprintf(f, "],\n  \"vocabulary\": [\n");
+    (void)fprintf(f, "],\n    \"tokens\": [\n");
     for (size_t i = 0; i < n; i++)
-        (void)fprintf(f, "    {\"token\": \"%s\", \"kind\": \"%s\"}%s\n", token[i].text,
+        (void)fprintf(f, "      {\"token\": \"%s\", \"kind\": \"%s\"}%s\n", token[i].text,
                       srv_demo_kind_name(token[i].kind), i + 1 < n ? "," : "");
-    (void)fprintf(f, "  ]\n}\n");
+    (void)fprintf(f, "    ]\n  }\n}\n");
 }
 
 /* The tensors of one layer in the order of the file. */
@@ -254,7 +255,8 @@ attn_status srv_demo_file(size_t i, const char **name, char **bytes, size_t *n, 
         free(*bytes);
         *bytes = NULL;
         *n = 0;
-        return attn_fail(err, ATTN_ENOMEM, "no memory for the demo's %s", *name);
+        (void)attn_fail(err, ATTN_ENOMEM, "no memory for the demo's %s", *name);
+        return ATTN_ENOMEM;
     }
     return ATTN_OK;
 }
@@ -408,7 +410,7 @@ attn_status srv_demo_layers(attn_layer ***layers, size_t *n, attn_error *err)
     attn_status rc = ATTN_OK;
     attn_layer_spec spec = srv_demo_spec();
     srv_demo_weights *w = malloc(sizeof *w);
-    attn_layer **made = calloc(SRV_DEMO_LAYERS, sizeof *made);
+    attn_layer **made = calloc(SRV_DEMO_LAYERS, sizeof(attn_layer *));
 
     *layers = NULL;
     *n = 0;

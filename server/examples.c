@@ -132,6 +132,7 @@ static attn_status finish(srv_examples **out, srv_examples *e, attn_status rc)
 
 attn_status srv_examples_load(srv_examples **out, const char *model_path, attn_error *err)
 {
+    attn_status rc = ATTN_ENOMEM;
     struct stat st;
     char *folder = NULL;
     const char *slash = strrchr(model_path, '/');
@@ -144,11 +145,14 @@ attn_status srv_examples_load(srv_examples **out, const char *model_path, attn_e
         n = asprintf(&folder, "%.*s/examples", (int)(slash - model_path), model_path);
     else
         n = asprintf(&folder, "examples");
-    srv_examples *e = n >= 0 ? calloc(1, sizeof *e) : NULL;
-    attn_status rc = e != NULL ? load_folder(e, folder, err)
-                               : attn_fail(err, ATTN_ENOMEM, "%s: no memory", model_path);
-    if (n >= 0)
-        free(folder);
+    if (n < 0)
+        return attn_fail(err, ATTN_ENOMEM, "%s: no memory", model_path);
+    srv_examples *e = calloc(1, sizeof *e);
+    if (e != NULL)
+        rc = load_folder(e, folder, err);
+    else
+        (void)attn_fail(err, ATTN_ENOMEM, "%s: no memory", model_path);
+    free(folder);
     return finish(out, e, rc);
 }
 
@@ -158,8 +162,9 @@ attn_status srv_examples_demo(srv_examples **out, attn_error *err)
     attn_status rc = ATTN_OK;
     srv_examples *e = calloc(1, sizeof *e);
 
+    *out = NULL;
     if (e == NULL)
-        rc = attn_fail(err, ATTN_ENOMEM, "no memory for the demo's examples");
+        return attn_fail(err, ATTN_ENOMEM, "no memory for the demo's examples");
     for (size_t i = 0; i < srv_demo_file_count() && rc == ATTN_OK; i++) {
         char name[NAME_CHARS + 1];
         const char *path = NULL;
