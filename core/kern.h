@@ -1,6 +1,7 @@
 /* kern.h: the inner loops, behind one table, chosen once at start.
  *
- * "ref" is plain C and the definition; "blas" takes its matrix product from OpenBLAS. */
+ * "ref" is plain C and the definition. "avx2" and "avx512" have the loops over rows for these processors.
+ * All but "ref" take the matrix product from OpenBLAS; "blas" is what every other processor gets. */
 #ifndef ATTN_KERN_H
 #define ATTN_KERN_H
 
@@ -31,16 +32,21 @@ typedef struct {
     float (*exp_sum)(float *x, size_t n, float max); /* x = exp(x - max); returns the sum */
     void (*scale)(float *out, const float *x, size_t n, float factor);
     bool (*all_finite)(const float *x, size_t n);
+    double (*fma_burst)(size_t n); /* n rounds of multiply-adds; returns the flops of one round */
 } attn_kern;
 
 /* The table in force; filled by attn_kern_init(), read-only afterwards. */
 extern attn_kern attn_kernels;
 
-/* Chooses by name: "ref" or "blas"; NULL = the best here. ATTN_EINVAL: no such name. Call once,
- * before the first thread. */
+/* Chooses by name; NULL = the best here. ATTN_EINVAL: no such name; ATTN_EUNSUPPORTED: not on this
+ * processor. Call once, before the first thread. */
 ATTN_NODISCARD attn_status attn_kern_init(const char *isa, attn_error *err);
 
 void attn_kern_init_ref(attn_kern *k);  /* kern_ref.c */
 void attn_kern_init_blas(attn_kern *k); /* gemm.c */
+#if defined(__x86_64__)
+void attn_kern_init_avx2(attn_kern *k);
+void attn_kern_init_avx512(attn_kern *k);
+#endif
 
 #endif

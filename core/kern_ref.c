@@ -50,6 +50,24 @@ static bool all_finite_ref(const float *x, size_t n)
     return sum == 0.0F;
 }
 
+static double fma_burst_ref(size_t n)
+{
+    enum { CHAINS = 16 };
+    volatile float start = 1.0F;
+    float x[CHAINS];
+
+    for (size_t c = 0; c < CHAINS; c++)
+        x[c] = start;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t c = 0; c < CHAINS; c++)
+            x[c] = x[c] * 0.999F + 0.001F;
+    }
+    for (size_t c = 1; c < CHAINS; c++)
+        x[0] += x[c];
+    start = x[0];
+    return 2.0 * CHAINS;
+}
+
 void attn_kern_init_ref(attn_kern *k)
 {
     *k = (attn_kern){
@@ -59,5 +77,6 @@ void attn_kern_init_ref(attn_kern *k)
         .exp_sum = exp_sum_ref,
         .scale = scale_ref,
         .all_finite = all_finite_ref,
+        .fma_burst = fma_burst_ref,
     };
 }

@@ -1,9 +1,7 @@
-#include "server/request.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/checked.h"
+#include "server/request_private.h"
 
 /* Sequences are grouped into micro-batches until their workspace reaches this; a longer sequence is one
  * of its own. Large enough to keep all workers busy, small beside any budget worth setting. */
@@ -190,7 +188,7 @@ void srv_request_plan_batches(srv_request *r, size_t workers)
 attn_status srv_request_admit(srv_request *r, attn_error *err)
 {
     srv_plan *p = &r->plan;
-    size_t more = p->needed - p->inputs; /* the inputs were reserved as they came in */
+    size_t more = p->needed - p->inputs; /* inputs and book-keeping are reserved already */
 
     if (p->needed > r->budget->limit) {
         attn_status rc =
@@ -201,7 +199,7 @@ attn_status srv_request_admit(srv_request *r, attn_error *err)
         return rc;
     }
     ATTN_TRY(attn_budget_reserve(r->budget, more, err));
-    r->reserved = more;
+    r->reserved += more;
     ATTN_TRY(allocate_result(&r->outputs, r->want_outputs, r->batch, err));
     ATTN_TRY(allocate_result(&r->maps, r->options.want_maps, r->batch, err));
     for (int i = 0; i < SRV_INTERMEDIATES; i++)
