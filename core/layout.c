@@ -91,7 +91,7 @@ static attn_status fail_missing(planner *p, size_t group, size_t n, attn_error *
             list[used] = '\0';
     }
     attn_describe_nearest(p->archive, first, nearest, sizeof nearest);
-    return attn_fail(err, ATTN_ENOTFOUND, "%s: no tensor %s, which a %s model has; %s", p->path,
+    return attn_fail(err, ATTN_ENOTFOUND, "%s: no tensor %s, wanted for %s; %s", p->path,
                      list[0] != '\0' ? list : first, p->type, nearest);
 }
 
@@ -161,16 +161,18 @@ static attn_status read_sizes(const planner *p, const attn_tensor *wq, attn_laye
     if (k->kv_heads != NULL)
         ATTN_TRY(attn_config_size(&p->config, k->kv_heads, &s->num_kv_heads, &found, err));
     if (s->num_heads % s->num_kv_heads != 0)
-        return attn_fail(err, ATTN_EINVAL, "%s: %zu heads are not a multiple of %zu key heads",
-                         p->config.label, s->num_heads, s->num_kv_heads);
+        return attn_fail(err, ATTN_EINVAL, "%s: %.*s %zu is not a multiple of %.*s %zu",
+                         p->config.label, first_key_length(k->heads), k->heads, s->num_heads,
+                         first_key_length(k->kv_heads), k->kv_heads, s->num_kv_heads);
     found = false;
     if (k->head_dim != NULL)
         ATTN_TRY(attn_config_size(&p->config, k->head_dim, &s->head_dim, &found, err));
     if (!found && s->d_model % s->num_heads != 0)
         return attn_fail(err, ATTN_EINVAL,
-                         "%s: width %zu is not a multiple of %zu heads, and no size of a head is "
-                         "given",
-                         p->config.label, s->d_model, s->num_heads);
+                         "%s: width %zu is not a multiple of %.*s %zu, and there is no head_dim",
+                         p->config.label, s->d_model,
+                         k->heads != NULL ? first_key_length(k->heads) : 5,
+                         k->heads != NULL ? k->heads : "heads", s->num_heads);
     if (!found)
         s->head_dim = s->d_model / s->num_heads;
     s->v_head_dim = s->head_dim;
@@ -280,10 +282,11 @@ static attn_status plan_bias(planner *p, attn_layer_plan *l, size_t i, size_t gr
             return ATTN_OK;
         bool by_key = p->stack->bias_key != NULL && (p->stack->bias_always >> i & 1) == 0;
         (void)full_name(p, names[i], group, n, full);
-        return attn_fail(err, ATTN_ENOTFOUND, "%s: no tensor \"%s\", but %s%.*s has biases",
-                         p->path, full, by_key ? "a model with " : "a layer of ",
-                         by_key ? first_key_length(p->stack->bias_key) : (int)strlen(p->type),
-                         by_key ? p->stack->bias_key : p->type);
+        if (by_key)
+            return attn_fail(err, ATTN_ENOTFOUND, "%s: no tensor \"%s\", but %.*s is true", p->path,
+                             full, first_key_length(p->stack->bias_key), p->stack->bias_key);
+        return attn_fail(err, ATTN_ENOTFOUND, "%s: no tensor \"%s\", wanted for %s", p->path, full,
+                         p->type);
     }
     size_t out = l->spec.d_out;
     if (i == ATTN_O) {
@@ -314,8 +317,8 @@ static attn_status plan_extra(planner *p, attn_layer_plan *l, const char *name, 
         t = take(p, name, group, 0); /* T5: the table of layer 0 serves all */
     if (t == NULL) {
         (void)full_name(p, name, group, rows > 0 ? 0 : n, full);
-        return attn_fail(err, ATTN_ENOTFOUND, "%s: no tensor \"%s\", which a %s model has", p->path,
-                         full, p->type);
+        return attn_fail(err, ATTN_ENOTFOUND, "%s: no tensor \"%s\", wanted for %s", p->path, full,
+                         p->type);
     }
     *out = t;
     bool fits = rows > 0 ? t->rank == 2 && t->dim[0] == rows && t->dim[1] == columns

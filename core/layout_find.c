@@ -94,7 +94,7 @@ void attn_describe_nearest(const attn_archive *a, const char *wanted, char *out,
 {
     enum { SHOWN = 3, BATCH = 64 };
     const char *best = NULL, *batch[BATCH + 1];
-    size_t count = attn_archive_count(a), used = 0;
+    size_t count = attn_archive_count(a);
 
     /* The winner so far stands first in each batch, so that no list as long as the file is made. */
     for (size_t i = 0; i < count;) {
@@ -111,14 +111,11 @@ void attn_describe_nearest(const attn_archive *a, const char *wanted, char *out,
         (void)snprintf(out, size, "nearest present: \"%.150s\"", attn_archive_at(a, i)->name);
         return;
     }
-    int wrote = snprintf(out, size, "present are %zu tensors", count);
-    for (size_t i = 0; i < count && i < SHOWN && wrote >= 0; i++) {
-        used += (size_t)wrote;
-        if (used + 1 >= size)
-            return;
-        wrote =
-            snprintf(out + used, size - used, "%s \"%.80s\"%s", i == 0 ? ":" : ",",
-                     attn_archive_at(a, i)->name, i + 1 == SHOWN && count > SHOWN ? ", ..." : "");
+    (void)snprintf(out, size, "there are %zu tensors", count);
+    for (size_t i = 0; i < count && i < SHOWN; i++) {
+        size_t used = strlen(out);
+        (void)snprintf(out + used, size - used, "%s\"%.50s\"", i == 0 ? ", like " : ", ",
+                       attn_archive_at(a, i)->name);
     }
 }
 
@@ -176,7 +173,7 @@ size_t attn_family_find(const attn_archive *a, const attn_family *f, bool whole,
             p->prefix = name;
             p->prefix_length = best_prefix;
         } else if (p->prefix_length != best_prefix || memcmp(p->prefix, name, best_prefix) != 0) {
-            p->other = name;
+            p->other = p->other != NULL ? p->other : name;
             continue;
         }
         p->hits++;

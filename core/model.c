@@ -139,6 +139,38 @@ done:
     return rc;
 }
 
+attn_status attn_model_take_layers(attn_model **out, const char *name, const char *family,
+                                   attn_layer **layers, size_t n, attn_error *err)
+{
+    attn_model *m = calloc(1, sizeof *m);
+    bool fine = m != NULL;
+
+    if (fine) {
+        m->name = strdup(name);
+        m->path = strdup("built in");
+        m->family = family;
+        m->layer = calloc(n, sizeof *m->layer);
+        fine = m->name != NULL && m->path != NULL && m->layer != NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!fine) {
+            attn_layer_free(layers[i]);
+            continue;
+        }
+        m->layer[i] = (model_layer){.layer = layers[i], .owned = true, .planned = i};
+        m->layers++;
+        fine = asprintf(&m->layer[i].source, "layers.%zu", i) >= 0;
+        if (!fine)
+            m->layer[i].source = NULL;
+    }
+    free(layers);
+    *out = fine ? m : NULL;
+    if (fine)
+        return ATTN_OK;
+    attn_model_free(m);
+    return attn_fail(err, ATTN_ENOMEM, "not enough memory for model %s", name);
+}
+
 void attn_model_free(attn_model *m)
 {
     if (m == NULL)
