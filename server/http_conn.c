@@ -53,13 +53,6 @@ struct srv_conns {
     bool quiesced, stopping, full;
 };
 
-int64_t srv_now_ms(void)
-{
-    struct timespec t = {0};
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* --- the clocks; the lock is held, nothing here blocks: the sockets are non-blocking --- */
 
 static void cut(srv_conn *conn, const char *answer, size_t n)

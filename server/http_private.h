@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "server/clock.h"
 #include "server/http.h"
 
 enum {
@@ -25,7 +26,6 @@ enum {
     SRV_EXTRA_BYTES = 1024    /* header fields of a reply that are not in every reply */
 };
 
-int64_t srv_now_ms(void); /* CLOCK_MONOTONIC */
 
 /* --- the listening socket --- */
 

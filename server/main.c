@@ -65,7 +65,7 @@ static int serve(int argc, char **argv)
 
 static int check(int argc, char **argv)
 {
-    return with_config(argc, argv, srv_check);
+    return with_config(argc, argv, srv_check_config);
 }
 
 static int inspect(int argc, char **argv)

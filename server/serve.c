@@ -13,6 +13,7 @@
 #include "core/kern.h"
 #include "server/app.h"
 #include "server/blas_start.h"
+#include "server/clock.h"
 #include "server/demo.h"
 #include "server/log.h"
 #include "server/serve.h"
@@ -224,7 +225,7 @@ static void print_model(const attn_model *m)
         (void)printf("  warning: %s\n", attn_model_warning(m, i));
 }
 
-int srv_check(const cfg_config *c)
+int srv_check_config(const cfg_config *c)
 {
     attn_error err = {0};
     loaded l = {0};
