@@ -267,7 +267,8 @@ static void check_media(srv_exchange *x)
             !is_media_type(value, strlen(value), "application/json")) {
             srv_http_set_header(x, "Accept", "application/json");
             srv_reply_refuse(x, 415, "unsupported_media_type",
-                             "the body must be sent with Content-Type: application/json (curl: --json in place of -d)");
+                             "the body must be sent with Content-Type: application/json (curl: "
+                             "--json in place of -d)");
             return;
         }
         if (strcasecmp(x->header[i].name, "Content-Encoding") == 0 && *value != '\0' &&

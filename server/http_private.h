@@ -26,7 +26,6 @@ enum {
     SRV_EXTRA_BYTES = 1024    /* header fields of a reply that are not in every reply */
 };
 
-
 /* --- the listening socket --- */
 
 typedef struct {
