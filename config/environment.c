@@ -39,14 +39,14 @@ static const char *find_variable(char *const environ_[], const char *name)
 static attn_status read_value(char **out, const char *path, const cfg_place *at, attn_error *err)
 {
     attn_error why = {0};
-    uint64_t size = 0;
     char *text = NULL;
-    int fd = -1;
-    attn_status rc = attn_file_open(path, &fd, &size, &why);
+    attn_file file;
+    attn_status rc = attn_file_open(&file, path, &why);
 
     *out = NULL;
     if (rc != ATTN_OK)
         return attn_fail(err, rc, "%s: %s", at->text, why.text);
+    uint64_t size = file.size;
     if (size > LONGEST_VALUE) {
         rc = cfg_refuse(at, err, "%s is longer than %d bytes", path, LONGEST_VALUE);
         goto done;
@@ -56,7 +56,7 @@ static attn_status read_value(char **out, const char *path, const cfg_place *at,
         rc = attn_fail(err, ATTN_ENOMEM, "no memory for the configuration");
         goto done;
     }
-    rc = attn_file_read(fd, path, 0, text, (size_t)size, &why);
+    rc = attn_file_read(&file, 0, text, (size_t)size, &why);
     if (rc != ATTN_OK) {
         (void)attn_fail(err, rc, "%s: %s", at->text, why.text);
         goto done;
@@ -74,7 +74,7 @@ static attn_status read_value(char **out, const char *path, const cfg_place *at,
     text = NULL;
 done:
     free(text);
-    (void)close(fd);
+    attn_file_close(&file);
     return rc;
 }
 

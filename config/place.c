@@ -82,8 +82,7 @@ static void clip(char *out, size_t size, const char *text)
         while (n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80)
             n--; /* not inside a character of UTF-8 */
     }
-    memcpy(out, text, n);
-    memcpy(out + n, cut ? "..." : "", cut ? 4 : 1);
+    (void)snprintf(out, size, "%.*s%s", (int)n, text, cut ? "..." : "");
     make_printable(out);
 }
 

@@ -353,7 +353,7 @@ static attn_status fail_beyond(const attn_tensor *t, walk *w, size_t first, cons
         memcpy(&x, byte + i * sizeof x, sizeof x);
         if (!isinf(x) && isinf((float)x))
             return attn_fail(err, ATTN_EINVAL,
-                             "%s: tensor \"%s\": element %zu is %.17g, beyond float32", t->file,
+                             "%s: tensor \"%s\": element %zu is %.10g, beyond float32", t->file,
                              t->name, t->column_major ? w->at : first + i, x);
         walk_next(w);
     }

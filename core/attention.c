@@ -88,7 +88,7 @@ static void carve_item(carver *c, attn_item *it, const attn_layer *layer, const 
 
 static size_t scratch_floats(const attn_heads *n, size_t longest)
 {
-    return tiles(STRIP_ROWS * n->head_dim, 16) * 16 + STRIP_ROWS * tiles(longest, 16) * 16;
+    return tiles(STRIP_ROWS * n->head_dim, 16) * 16 + STRIP_ROWS * (tiles(longest, 16) * 16 + 16);
 }
 
 size_t attn_sequence_bytes(const attn_layer *layer, const attn_heads *heads,

@@ -359,16 +359,17 @@ void attn_strip_task(void *arg, size_t task, size_t worker)
     const attn_item *it = attn_find_item(run, ATTN_PHASE_STRIP, task, &index);
     bool together = o->want_maps && o->reduce != ATTN_REDUCE_NONE;
     size_t strips = (it->seq->q_len + STRIP_ROWS - 1) / STRIP_ROWS;
-    /* The last strips come first: with causality they are the longest. */
-    size_t r0 = (strips - 1 - (together ? index : index / n_heads)) * STRIP_ROWS;
+    /* Strips of one head follow each other, so that its keys and values stay in cache; the last strips come
+     * first: with causality they are the longest. */
+    size_t r0 = (strips - 1 - index % strips) * STRIP_ROWS;
     size_t rows = it->seq->q_len - r0 < STRIP_ROWS ? it->seq->q_len - r0 : STRIP_ROWS;
     strip t = {.run = run, .it = it, .r0 = r0, .rows = rows};
 
     t.q = run->scratch + worker * run->scratch_floats;
     t.scores = t.q + (STRIP_ROWS * run->heads.head_dim + 15) / 16 * 16;
-    t.width = (it->s_len + 15) / 16 * 16;
+    t.width = (it->s_len + 15) / 16 * 16 + 16;
     if (!together) {
-        strip_head(&t, index % n_heads, true);
+        strip_head(&t, index / strips, true);
         return;
     }
     bool first = true;

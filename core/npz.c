@@ -111,8 +111,6 @@ static attn_status fail_not_zip(const attn_file *f, attn_error *err)
     const char *other = NULL;
 
     ATTN_TRY(attn_file_read(f, 0, start, n, err));
-    if (n == 0)
-        return attn_fail(err, ATTN_EFORMAT, "%s: is empty (0 bytes)", f->path);
     if (n >= 4 && memcmp(start, "PK\003\004", 4) == 0)
         return attn_fail(err, ATTN_EFORMAT,
                          "%s: is cut: it starts as a zip archive, but has no directory at its end",
@@ -289,6 +287,8 @@ attn_status attn_npz_init(attn_npz *z, const attn_file *f, attn_error *err)
     size_t npy = 0, bytes = 0;
 
     *z = (attn_npz){0};
+    if (f->size == 0) /* which libzip takes for an archive without members */
+        return attn_fail(err, ATTN_EFORMAT, "%s: is empty (0 bytes)", f->path);
     rc = open_zip(&zip, &input, f, err);
     if (rc != ATTN_OK)
         goto done;

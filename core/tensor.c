@@ -80,7 +80,7 @@ static attn_status narrow_f64(float *out, const unsigned char *in, size_t n, att
         memcpy(&x, in + 8 * i, sizeof x);
         out[i] = (float)x;
         if (isinf(out[i]) && !isinf(x))
-            return attn_fail(err, ATTN_EINVAL, "element %zu is %.17g, beyond float32", i, x);
+            return attn_fail(err, ATTN_EINVAL, "element %zu is %.10g, beyond float32", i, x);
     }
     return ATTN_OK;
 }
