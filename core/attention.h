@@ -26,9 +26,11 @@ typedef struct {
     size_t head_stride, row_stride;
 } attn_view;
 
-/* One sequence. Everything is borrowed for the call. NULL outputs are not wanted. Rows of padded
- * results that no real token owns are not written. */
+/* One sequence. Everything is borrowed for the call. NULL outputs are not wanted; only rows of real
+ * tokens are written. Operands of a call without a layer that hold NaN or Inf where nothing attends
+ * to are set to zero in place. */
 typedef struct {
+    size_t index;    /* its number in the request, for messages */
     size_t q_len;    /* T: query tokens */
     size_t kv_len;   /* new key tokens, T in self attention */
     size_t past_len; /* P; S = P + kv_len */
@@ -53,7 +55,8 @@ typedef struct {
 
     float *output; /* [T, d_out]; without a layer [H,T,e] by output_head_stride */
     size_t output_head_stride;
-    float *joined_context; /* [T, H*e], with a layer */
+    float *joined_context;        /* [T, H*e] */
+    size_t map_rows, map_columns; /* queries q_from.., keys k_from..; columns past S are masked */
     attn_view maps;      /* per chosen head (or one when reduced) rows q_from.., columns k_from.. */
     attn_view query_out; /* [H][T][d] */
     attn_view key_out, value_out; /* [G][S][d], [G][S][e], past included */
@@ -68,9 +71,9 @@ typedef struct {
     bool want_maps;
     attn_stage stage;
     attn_reduce reduce;
-    const size_t *heads; /* chosen heads of the maps in the order of the answer; NULL = all */
-    size_t num_heads;    /* how many are chosen */
-    size_t q_from, q_to, k_from, k_to; /* half-open ranges of the maps */
+    const size_t *heads;   /* chosen heads of the maps in the order of the answer; NULL = all */
+    size_t num_heads;      /* how many are chosen */
+    size_t q_from, k_from; /* where the maps begin; each sequence says how far they go */
 } attn_options;
 
 /* Sizes of a call without a layer. */
@@ -82,12 +85,15 @@ typedef struct {
     size_t fully_masked_rows;
 } attn_stats;
 
-/* Floats of scratch that one worker and one sequence need; see attn_workspace_bytes(). */
-size_t attn_workspace_bytes(const attn_layer *layer, const attn_heads *heads,
-                            const attn_sequence *seqs, size_t n, size_t workers);
+/* The workspace of a call: a share for each sequence (its lengths count, no data) and the workers'
+ * scratch, which grows with the longest S. Never less than one line of 64 bytes in total. */
+size_t attn_sequence_bytes(const attn_layer *layer, const attn_heads *heads,
+                           const attn_sequence *seq);
+size_t attn_scratch_bytes(const attn_layer *layer, const attn_heads *heads, size_t longest,
+                          size_t workers);
 
 /* Computes n sequences. layer != NULL: the whole layer (heads is ignored); NULL: attention alone.
- * `workspace` holds attn_workspace_bytes(), aligned to 64. `cancel` may be NULL; once it is true the
+ * `workspace` holds the sum of these, aligned to 64. `cancel` may be NULL; once it is true the
  * call returns ATTN_ECANCELED soon. Never allocates. One call at a time for a pool.
  *
  * ATTN_ENONFINITE: a NaN or Inf stands at a position that is attended, or a result overflows

@@ -16,6 +16,13 @@ extern "C" {
  * small become (signed) zero. */
 bool attn_f32_parse(const char *text, size_t n, float *out);
 
+/* The fast road through long lists: reads numbers text[0..n) that are each followed by a comma, which
+ * is read too with the blanks behind it, or by ']', which is not. Stops after `max` numbers, after
+ * the one before ']', and in front of whatever is anything else: not JSON's grammar, not finite as
+ * float32, cut off by the end of the text. Returns how many numbers went to `out`; *used is how many
+ * bytes they took. */
+size_t attn_f32_scan(const char *text, size_t n, float *out, size_t max, size_t *used);
+
 /* Writes the shortest text that reads back as the same float32 and returns its length, without a
  * NUL. Whole numbers have no point: 1, -0, 1e+30. x must be finite. */
 size_t attn_f32_print(char out[ATTN_F32_CHARS], float x);

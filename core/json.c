@@ -204,3 +204,8 @@ const char *attn_json_type_name(const attn_json *v)
     }
     return "nothing";
 }
+
+const char *attn_json_library_version(void)
+{
+    return jansson_version_str();
+}

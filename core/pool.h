@@ -14,8 +14,9 @@ typedef struct attn_pool attn_pool;
 typedef void attn_task(void *arg, size_t task, size_t worker);
 
 /* Starts threads-1 workers (the caller of attn_pool_run() is worker 0). With `pin`, worker w stays on
- * the w-th CPU of the affinity mask the process had at start (the caller pins itself with
- * attn_pool_pin_caller()). threads >= 1. ATTN_EIO when a thread cannot be made. */
+ * the w-th CPU of the affinity mask that the calling thread has now, counted round when there are
+ * more workers than CPUs (the caller pins itself with attn_pool_pin_caller()). Workers block all
+ * signals and have 2 MiB stacks. threads >= 1. ATTN_EIO when a thread cannot be made. */
 ATTN_NODISCARD attn_status attn_pool_new(attn_pool **out, size_t threads, bool pin,
                                          attn_error *err);
 void attn_pool_free(attn_pool *p); /* takes NULL; no run may be under way */

@@ -1,0 +1,122 @@
+#include "kern.h"
+
+#include <string.h>
+
+#include "cpu.h"
+
+attn_kern attn_kernels;
+
+static void init_ref(attn_kern *k)
+{
+    attn_kern_init_ref(k);
+}
+
+static void init_blas(attn_kern *k)
+{
+    attn_kern_init_ref(k);
+    attn_kern_init_blas(k);
+}
+
+#if defined(__x86_64__)
+static void init_avx2(attn_kern *k)
+{
+    init_blas(k);
+    attn_kern_init_avx2(k);
+}
+
+static void init_avx512(attn_kern *k)
+{
+    init_blas(k);
+    attn_kern_init_avx512(k);
+}
+#endif
+
+/* From the best to the plainest. */
+static const struct {
+    const char *isa;
+    unsigned needs; /* ATTN_CPU_* */
+    void (*init)(attn_kern *k);
+} levels[] = {
+#if defined(__x86_64__)
+    {"avx512", ATTN_CPU_AVX512 | ATTN_CPU_AVX2, init_avx512},
+    {"avx2", ATTN_CPU_AVX2, init_avx2},
+#endif
+    {"blas", 0, init_blas},
+    {"ref", 0, init_ref},
+};
+
+attn_status attn_kern_init(const char *isa, attn_error *err)
+{
+    unsigned flags = attn_cpu_flags();
+
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        bool can = (flags & levels[i].needs) == levels[i].needs;
+        if (isa == NULL && !can)
+            continue;
+        if (isa != NULL && strcmp(isa, levels[i].isa) != 0)
+            continue;
+        if (!can)
+            return attn_fail(err, ATTN_EUNSUPPORTED, "this processor cannot run the \"%s\" kernels",
+                             isa);
+        levels[i].init(&attn_kernels);
+        return ATTN_OK;
+    }
+    return attn_fail(err, ATTN_EINVAL, "no kernels \"%s\"; there are avx512, avx2, blas and ref",
+                     isa);
+}
+
+/* --- packing ----------------------------------------------------------------------------------- */
+
+size_t attn_panel_count(size_t n)
+{
+    return (n + attn_kernels.panel - 1) / attn_kernels.panel;
+}
+
+size_t attn_panel_width(size_t n, size_t p)
+{
+    size_t left = n - p * attn_kernels.panel, lanes = attn_kernels.lanes;
+    return left >= attn_kernels.panel ? attn_kernels.panel : (left + lanes - 1) / lanes * lanes;
+}
+
+size_t attn_packed_floats(size_t k, size_t n)
+{
+    size_t full = n / attn_kernels.panel * attn_kernels.panel, lanes = attn_kernels.lanes;
+    return k * (full + (n - full + lanes - 1) / lanes * lanes);
+}
+
+void attn_pack_transposed(float *packed, size_t k, size_t n, size_t c0, const float *in,
+                          size_t rows, size_t stride)
+{
+    for (size_t done = 0; done < rows;) {
+        size_t p = (c0 + done) / attn_kernels.panel, at = (c0 + done) % attn_kernels.panel;
+        size_t width = attn_panel_width(n, p);
+        size_t take = rows - done < attn_kernels.panel - at ? rows - done : attn_kernels.panel - at;
+        float *to = packed + p * attn_kernels.panel * k + at;
+        const float *from = in + done * stride;
+        for (size_t l = 0; l < k; l++) {
+            for (size_t r = 0; r < take; r++)
+                to[l * width + r] = from[r * stride + l];
+        }
+        done += take;
+        size_t end = at + take;
+        if (c0 + done == n && end < width) {
+            for (size_t l = 0; l < k; l++)
+                memset(packed + p * attn_kernels.panel * k + l * width + end, 0,
+                       (width - end) * sizeof(float));
+        }
+    }
+}
+
+void attn_pack_rows(float *packed, size_t k, size_t n, size_t r0, const float *in, size_t rows,
+                    size_t stride)
+{
+    for (size_t p = 0; p < attn_panel_count(n); p++) {
+        size_t width = attn_panel_width(n, p), c0 = p * attn_kernels.panel;
+        size_t real = n - c0 < width ? n - c0 : width;
+        float *to = packed + c0 * k + r0 * width;
+        for (size_t r = 0; r < rows; r++) {
+            memcpy(to + r * width, in + r * stride + c0, real * sizeof(float));
+            memset(to + r * width + real, 0, (width - real) * sizeof(float));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+#include "kern.h"
+
+#include <math.h>
+
+enum { PANEL = 16 };
+
+static void product_ref(const attn_product *p)
+{
+    for (size_t i = 0; i < p->m; i++) {
+        for (size_t j = 0; j < p->n; j++) {
+            float *c = &p->c[i * p->ldc + j];
+            float sum = p->add ? *c : p->bias != NULL ? p->bias[j] : 0.0F;
+            size_t width = (p->n + PANEL - 1) / PANEL * PANEL;
+            for (size_t l = 0; l < p->k; l++)
+                sum += p->a[i * p->lda + l] * p->b[l * width + j];
+            *c = sum;
+        }
+    }
+}
+
+static float row_max_ref(const float *x, size_t n)
+{
+    float m = -INFINITY;
+    for (size_t i = 0; i < n; i++)
+        m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+/* The sum is kept in double: a row of 2^20 keys then still sums to 1 within float32's last digit. */
+static float exp_sum_ref(float *x, size_t n, float max)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        x[i] = expf(x[i] - max);
+        sum += (double)x[i];
+    }
+    return (float)sum;
+}
+
+static void scale_ref(float *out, const float *x, size_t n, float factor)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = x[i] * factor;
+}
+
+static bool all_finite_ref(const float *x, size_t n)
+{
+    /* 0 * x is 0 for a finite x and NaN otherwise; a sum keeps a NaN. */
+    float sum = 0.0F;
+    for (size_t i = 0; i < n; i++)
+        sum += 0.0F * x[i];
+    return sum == 0.0F;
+}
+
+static double fma_burst_ref(size_t n)
+{
+    enum { CHAINS = 16 };
+    volatile float start = 1.0F;
+    float x[CHAINS];
+
+    for (size_t c = 0; c < CHAINS; c++)
+        x[c] = start;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t c = 0; c < CHAINS; c++)
+            x[c] = x[c] * 0.999F + 0.001F;
+    }
+    for (size_t c = 1; c < CHAINS; c++)
+        x[0] += x[c];
+    start = x[0];
+    return 2.0 * CHAINS;
+}
+
+void attn_kern_init_ref(attn_kern *k)
+{
+    *k = (attn_kern){
+        .isa = "ref",
+        .panel = PANEL,
+        .lanes = PANEL,
+        .rows_independent = true,
+        .product = product_ref,
+        .row_max = row_max_ref,
+        .exp_sum = exp_sum_ref,
+        .scale = scale_ref,
+        .all_finite = all_finite_ref,
+        .fma_burst = fma_burst_ref,
+    };
+}

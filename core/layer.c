@@ -1,0 +1,233 @@
+#include "layer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checked.h"
+#include "kern.h"
+#include "layer_private.h"
+#include "rope.h"
+
+/* Largest size of any dimension: products of two and strides then fit OpenBLAS's int. */
+enum { MAX_DIM = 1 << 24 };
+
+static attn_status check_size(const char *name, size_t value, attn_error *err)
+{
+    if (value == 0 || value > MAX_DIM)
+        return attn_fail(err, ATTN_EINVAL, "%s is %zu; it must be 1 to %d", name, value, MAX_DIM);
+    return ATTN_OK;
+}
+
+static attn_status check_rope(const attn_rope *r, size_t head_dim, attn_error *err)
+{
+    if (r->style == ATTN_ROPE_NONE)
+        return ATTN_OK;
+    if (r->dims == 0 || r->dims % 2 != 0 || r->dims > head_dim)
+        return attn_fail(err, ATTN_EINVAL,
+                         "rope.dims is %zu; it must be even and 2 to head_dim, which is %zu",
+                         r->dims, head_dim);
+    if (!(r->theta > 0.0) || !isfinite(r->theta))
+        return attn_fail(err, ATTN_EINVAL, "rope.theta is %g; it must be positive", r->theta);
+    if (r->scaling != ATTN_ROPE_SCALE_NONE && (!(r->factor > 0.0) || !isfinite(r->factor)))
+        return attn_fail(err, ATTN_EINVAL, "rope scaling factor is %g; it must be positive",
+                         r->factor);
+    if (r->scaling == ATTN_ROPE_SCALE_LLAMA3 &&
+        !(r->low_freq_factor > 0.0 && r->high_freq_factor > r->low_freq_factor &&
+          r->original_max_position > 0.0))
+        return attn_fail(err, ATTN_EINVAL,
+                         "rope scaling llama3 has low_freq_factor %g, high_freq_factor %g, "
+                         "original_max_position_embeddings %g",
+                         r->low_freq_factor, r->high_freq_factor, r->original_max_position);
+    return ATTN_OK;
+}
+
+static attn_status check_spec(const attn_layer_spec *s, attn_error *err)
+{
+    const struct {
+        const char *name;
+        size_t value;
+    } sizes[] = {{"d_model", s->d_model},      {"d_kv", s->d_kv},
+                 {"d_out", s->d_out},          {"num_heads", s->num_heads},
+                 {"head_dim", s->head_dim},    {"num_kv_heads", s->num_kv_heads},
+                 {"v_head_dim", s->v_head_dim}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        ATTN_TRY(check_size(sizes[i].name, sizes[i].value, err));
+    ATTN_TRY(check_size("num_heads * head_dim", s->num_heads * s->head_dim, err));
+    ATTN_TRY(check_size("num_heads * v_head_dim", s->num_heads * s->v_head_dim, err));
+    if (s->num_heads % s->num_kv_heads != 0)
+        return attn_fail(err, ATTN_EINVAL, "num_heads %zu is not a multiple of num_kv_heads %zu",
+                         s->num_heads, s->num_kv_heads);
+    if (!isfinite(s->scale))
+        return attn_fail(err, ATTN_EINVAL, "scale is not finite");
+    if (!(s->softcap >= 0.0F) || !isfinite(s->softcap))
+        return attn_fail(err, ATTN_EINVAL, "softcap is %g; it must be 0 (off) or positive",
+                         (double)s->softcap);
+    if (s->window.left < -1 || s->window.right < -1)
+        return attn_fail(err, ATTN_EINVAL,
+                         "window is left %lld, right %lld; -1 is no limit, less is not allowed",
+                         (long long)s->window.left, (long long)s->window.right);
+    if (s->rel_buckets != 0 &&
+        (s->rel_buckets < 4 || s->rel_buckets > 65536 || s->rel_max_distance < s->rel_buckets ||
+         s->rel_max_distance > 1 << 20))
+        return attn_fail(err, ATTN_EINVAL,
+                         "relative attention has %zu buckets and maximum distance %zu",
+                         s->rel_buckets, s->rel_max_distance);
+    return check_rope(&s->rope, s->head_dim, err);
+}
+
+/* Takes n elements of `size` bytes on the layer's account. */
+static void *take(attn_layer *l, size_t n, size_t size)
+{
+    size_t bytes = 0;
+    void *p = NULL;
+    if (!attn_size_mul(n, size, &bytes) || posix_memalign(&p, 64, (bytes + 63) / 64 * 64) != 0)
+        return NULL;
+    l->bytes += bytes;
+    return p;
+}
+
+static bool copy_floats(attn_layer *l, float **out, const float *in, size_t n)
+{
+    if (in == NULL)
+        return true;
+    *out = take(l, n, sizeof(float));
+    if (*out == NULL)
+        return false;
+    memcpy(*out, in, n * sizeof(float));
+    return true;
+}
+
+static bool pack_weights(attn_layer *l, const attn_layer_weights *w)
+{
+    const attn_layer_spec *s = &l->spec;
+    size_t hd = s->num_heads * s->head_dim, he = s->num_heads * s->v_head_dim;
+    size_t gd = s->num_kv_heads * s->head_dim, ge = s->num_kv_heads * s->v_head_dim;
+
+    l->wq = take(l, attn_packed_floats(s->d_model, hd), sizeof(float));
+    l->wkv = take(l, attn_packed_floats(s->d_kv, gd + ge), sizeof(float));
+    l->wo = take(l, attn_packed_floats(he, s->d_out), sizeof(float));
+    if (l->wq == NULL || l->wkv == NULL || l->wo == NULL)
+        return false;
+    attn_pack_transposed(l->wq, s->d_model, hd, 0, w->wq, hd, s->d_model);
+    attn_pack_transposed(l->wkv, s->d_kv, gd + ge, 0, w->wk, gd, s->d_kv);
+    attn_pack_transposed(l->wkv, s->d_kv, gd + ge, gd, w->wv, ge, s->d_kv);
+    attn_pack_transposed(l->wo, he, s->d_out, 0, w->wo, s->d_out, he);
+
+    if (w->bk != NULL || w->bv != NULL) {
+        l->bkv = take(l, gd + ge, sizeof(float));
+        if (l->bkv == NULL)
+            return false;
+        memset(l->bkv, 0, (gd + ge) * sizeof(float));
+        if (w->bk != NULL)
+            memcpy(l->bkv, w->bk, gd * sizeof(float));
+        if (w->bv != NULL)
+            memcpy(l->bkv + gd, w->bv, ge * sizeof(float));
+    }
+    return copy_floats(l, &l->bq, w->bq, hd) && copy_floats(l, &l->bo, w->bo, s->d_out) &&
+           copy_floats(l, &l->q_norm, w->q_norm, s->head_dim) &&
+           copy_floats(l, &l->k_norm, w->k_norm, s->head_dim);
+}
+
+/* Slopes of Press et al. 2021 (arXiv 2108.12409): 2^(-8(h+1)/n) for a power of two; otherwise those
+ * of the next lower one, then every other slope of twice that. */
+static float alibi_slope(size_t h, size_t heads)
+{
+    size_t n = 1;
+    while (n * 2 <= heads)
+        n *= 2;
+    if (h < n)
+        return (float)exp2(-8.0 * (double)(h + 1) / (double)n);
+    return (float)exp2(-8.0 * (double)(2 * (h - n) + 1) / (double)(2 * n));
+}
+
+/* T5's bucket of a key at distance rel = key - query (Raffel et al., mesh_tensorflow). */
+static size_t relative_bucket(const attn_layer_spec *s, int64_t rel)
+{
+    size_t buckets = s->rel_bidirectional ? s->rel_buckets / 2 : s->rel_buckets;
+    size_t base = s->rel_bidirectional && rel > 0 ? buckets : 0;
+    int64_t n = s->rel_bidirectional ? llabs(rel) : (rel < 0 ? -rel : 0);
+    size_t exact = buckets / 2;
+
+    if ((size_t)n < exact)
+        return base + (size_t)n;
+    double far = log((double)n / (double)exact) / log((double)s->rel_max_distance / (double)exact);
+    size_t bucket = exact + (size_t)(far * (double)(buckets - exact));
+    return base + (bucket < buckets - 1 ? bucket : buckets - 1);
+}
+
+static bool make_tables(attn_layer *l, const float *rel_bias)
+{
+    const attn_layer_spec *s = &l->spec;
+
+    if (s->rope.style != ATTN_ROPE_NONE) {
+        l->frequency = take(l, s->rope.dims / 2, sizeof(double));
+        if (l->frequency == NULL)
+            return false;
+        attn_rope_frequencies(&s->rope, l->frequency);
+    }
+    if (s->alibi) {
+        l->slope = take(l, s->num_heads, sizeof(float));
+        if (l->slope == NULL)
+            return false;
+        for (size_t h = 0; h < s->num_heads; h++)
+            l->slope[h] = alibi_slope(h, s->num_heads);
+    }
+    if (s->rel_buckets != 0) {
+        size_t width = 2 * s->rel_max_distance + 1;
+        l->relative = take(l, s->num_heads * width, sizeof(float));
+        if (l->relative == NULL)
+            return false;
+        for (size_t i = 0; i < width; i++) {
+            size_t bucket = relative_bucket(s, (int64_t)i - (int64_t)s->rel_max_distance);
+            for (size_t h = 0; h < s->num_heads; h++)
+                l->relative[h * width + i] = rel_bias[bucket * s->num_heads + h];
+        }
+    }
+    return true;
+}
+
+attn_status attn_layer_new(attn_layer **out, const attn_layer_spec *spec,
+                           const attn_layer_weights *weights, attn_error *err)
+{
+    *out = NULL;
+    ATTN_TRY(check_spec(spec, err));
+    attn_layer *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return attn_fail(err, ATTN_ENOMEM, "no memory for a layer");
+    l->spec = *spec;
+    if (!pack_weights(l, weights) || !make_tables(l, weights->rel_bias)) {
+        attn_layer_free(l);
+        return attn_fail(err, ATTN_ENOMEM, "no memory for the weights of a layer");
+    }
+    *out = l;
+    return ATTN_OK;
+}
+
+void attn_layer_free(attn_layer *layer)
+{
+    if (layer == NULL)
+        return;
+    free(layer->wq);
+    free(layer->wkv);
+    free(layer->wo);
+    free(layer->bq);
+    free(layer->bkv);
+    free(layer->bo);
+    free(layer->q_norm);
+    free(layer->k_norm);
+    free(layer->frequency);
+    free(layer->slope);
+    free(layer->relative);
+    free(layer);
+}
+
+const attn_layer_spec *attn_layer_get_spec(const attn_layer *layer)
+{
+    return &layer->spec;
+}
+
+size_t attn_layer_bytes(const attn_layer *layer)
+{
+    return layer->bytes + sizeof *layer;
+}

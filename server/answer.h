@@ -1,0 +1,18 @@
+/* answer.h: the JSON of an answered request, as a list of pieces for json_writer. */
+#ifndef SRV_ANSWER_H
+#define SRV_ANSWER_H
+
+#include "server/json_writer.h"
+#include "server/request.h"
+
+/* The answer to a computed request. Borrows r's results until the writer is freed; its inputs may be
+ * dropped at once. NULL when there is no memory. */
+srv_json_writer *srv_answer(const srv_request *r);
+
+/* The answer to an estimate. */
+srv_json_writer *srv_answer_estimate(const srv_request *r);
+
+/* Most bytes that srv_answer() will write. */
+size_t srv_answer_bound(const srv_request *r);
+
+#endif

@@ -1,0 +1,333 @@
+#include "server/json_writer.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base64.h"
+#include "core/checked.h"
+#include "core/decimal.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors travel as they lie in memory");
+
+enum {
+    MAX_RANK = 5,
+    /* The most that is written without looking at the room: a number, the brackets that close behind
+     * it, a comma, the brackets that open again. A tensor's first step opens all levels as well. */
+    STEP = ATTN_F32_CHARS + 2 * MAX_RANK + 1,
+    FIRST_STEP = STEP + MAX_RANK
+};
+
+typedef enum { TEXT, NUMBERS, BASE64 } segment_kind;
+
+typedef struct {
+    segment_kind kind;
+    size_t from, to;   /* TEXT: bytes of w->text. Others: `to` leaves or bytes */
+    const float *data; /* NULL = the leaves are empty arrays, "[]" */
+    size_t rank;
+    size_t dim[MAX_RANK];
+} segment;
+
+struct srv_json_writer {
+    char *text; /* of all TEXT segments, one behind the other */
+    size_t text_n, text_capacity;
+    segment *segments;
+    size_t n, capacity;
+    bool failed;
+
+    /* Where srv_json_writer_read() stands. */
+    size_t current, done; /* segment, and bytes or leaves of it */
+    size_t at[MAX_RANK];  /* NUMBERS: the indices of the next leaf */
+};
+
+srv_json_writer *srv_json_writer_new(void)
+{
+    return calloc(1, sizeof(srv_json_writer));
+}
+
+void srv_json_writer_free(srv_json_writer *w)
+{
+    if (w == NULL)
+        return;
+    free(w->text);
+    free(w->segments);
+    free(w);
+}
+
+attn_status srv_json_writer_status(const srv_json_writer *w)
+{
+    return w->failed ? ATTN_ENOMEM : ATTN_OK;
+}
+
+/* --- appending -------------------------------------------------------------------------------- */
+
+/* Room for `more` elements behind the n that *p holds; remembers a failure. */
+static bool make_room(srv_json_writer *w, void **p, size_t *capacity, size_t n, size_t more,
+                      size_t size)
+{
+    size_t need = 0, bytes = 0;
+
+    if (w->failed)
+        return false;
+    if (!attn_size_add(n, more, &need))
+        goto fail;
+    if (need <= *capacity)
+        return true;
+    need = need < 2 * *capacity ? 2 * *capacity : need;
+    if (!attn_size_mul(need, size, &bytes))
+        goto fail;
+    void *grown = realloc(*p, bytes);
+    if (grown == NULL)
+        goto fail;
+    *p = grown;
+    *capacity = need;
+    return true;
+fail:
+    w->failed = true;
+    return false;
+}
+
+static segment *add_segment(srv_json_writer *w, segment_kind kind)
+{
+    void *p = w->segments;
+
+    bool ok = make_room(w, &p, &w->capacity, w->n, 1, sizeof *w->segments);
+    w->segments = p;
+    if (!ok)
+        return NULL;
+    segment *s = &w->segments[w->n++];
+    *s = (segment){.kind = kind, .from = w->text_n, .to = w->text_n};
+    return s;
+}
+
+/* `more` bytes at the end of the text, for the caller to write. */
+static char *add_text(srv_json_writer *w, size_t more)
+{
+    void *p = w->text;
+
+    bool ok = make_room(w, &p, &w->text_capacity, w->text_n, more, 1);
+    w->text = p;
+    if (!ok)
+        return NULL;
+    segment *last = w->n > 0 ? &w->segments[w->n - 1] : NULL;
+    if (last == NULL || last->kind != TEXT)
+        last = add_segment(w, TEXT);
+    if (last == NULL)
+        return NULL;
+    char *text = w->text + w->text_n;
+    w->text_n += more;
+    last->to = w->text_n;
+    return text;
+}
+
+void srv_json_writer_raw(srv_json_writer *w, const char *text, size_t n)
+{
+    char *to = n > 0 ? add_text(w, n) : NULL;
+
+    if (to != NULL)
+        memcpy(to, text, n);
+}
+
+void srv_json_writer_format(srv_json_writer *w, const char *format, ...)
+{
+    char small[256], *large = NULL;
+    va_list args;
+
+    va_start(args, format);
+    int n = vsnprintf(small, sizeof small, format, args);
+    va_end(args);
+    if (n >= (int)sizeof small) {
+        va_start(args, format);
+        n = vasprintf(&large, format, args);
+        va_end(args);
+    }
+    if (n < 0)
+        w->failed = true;
+    else
+        srv_json_writer_raw(w, large != NULL ? large : small, (size_t)n);
+    free(large);
+}
+
+void srv_json_writer_string(srv_json_writer *w, const char *utf8)
+{
+    static const char escapes[32] = {
+        ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
+    const char *p = utf8;
+
+    srv_json_writer_raw(w, "\"", 1);
+    while (*p != '\0') {
+        const char *plain = p;
+        while ((unsigned char)*p >= 0x20 && *p != '"' && *p != '\\')
+            p++;
+        srv_json_writer_raw(w, plain, (size_t)(p - plain));
+        unsigned char c = (unsigned char)*p;
+        if (c == '\0')
+            break;
+        if (c == '"' || c == '\\')
+            srv_json_writer_format(w, "\\%c", c);
+        else if (escapes[c] != 0)
+            srv_json_writer_format(w, "\\%c", escapes[c]);
+        else
+            srv_json_writer_format(w, "\\u%04x", c);
+        p++;
+    }
+    srv_json_writer_raw(w, "\"", 1);
+}
+
+void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, const size_t *dim,
+                            bool base64)
+{
+    size_t leaves = 1, levels = 0;
+
+    assert(rank <= MAX_RANK);
+    /* Levels below a dimension of 0 do not show in nested arrays. */
+    while (levels < rank && (dim[levels] > 0 || base64))
+        leaves *= dim[levels++];
+    if (base64) {
+        srv_json_writer_raw(w, "{\"shape\":[", 10);
+        for (size_t i = 0; i < rank; i++)
+            srv_json_writer_format(w, i == 0 ? "%zu" : ",%zu", dim[i]);
+        srv_json_writer_format(w, "],\"dtype\":\"float32\",\"data\":\"");
+    }
+    segment *s = add_segment(w, base64 ? BASE64 : NUMBERS);
+    if (s != NULL) {
+        s->to = base64 ? leaves * sizeof(float) : leaves;
+        s->data = levels == rank ? data : NULL;
+        s->rank = levels;
+        memcpy(s->dim, dim, (base64 ? 0 : levels) * sizeof *dim);
+    }
+    if (base64)
+        srv_json_writer_raw(w, "\"}", 2);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static char *write_leaf(char *p, float x)
+{
+    if (isfinite(x))
+        return p + attn_f32_print(p, x);
+    memcpy(p, "null", 4);
+    return p + 4;
+}
+
+/* Closes the lists that end behind the leaf just written and opens those of the next one. */
+static char *write_brackets(srv_json_writer *w, const segment *s, char *p)
+{
+    size_t level = s->rank, closed;
+
+    while (level > 0 && w->at[level - 1] + 1 == s->dim[level - 1]) {
+        w->at[--level] = 0;
+        *p++ = ']';
+    }
+    closed = s->rank - level;
+    if (level == 0)
+        return p; /* that was the last leaf */
+    w->at[level - 1]++;
+    *p++ = ',';
+    memset(p, '[', closed);
+    return p + closed;
+}
+
+static char *read_numbers(srv_json_writer *w, const segment *s, char *p, const char *end)
+{
+    if (w->done == 0 && s->rank > 0) {
+        memset(p, '[', s->rank);
+        p += s->rank;
+    }
+    while (w->done < s->to && end - p >= STEP) {
+        if (s->data == NULL) {
+            *p++ = '[';
+            *p++ = ']';
+            w->done++;
+        } else if (s->rank > 0) { /* all of the innermost list but its last number */
+            const float *x = s->data + w->done;
+            size_t left = s->dim[s->rank - 1] - 1 - w->at[s->rank - 1], n = 0;
+            for (; n < left && end - p >= STEP; n++) {
+                p = write_leaf(p, x[n]);
+                *p++ = ',';
+            }
+            w->done += n;
+            w->at[s->rank - 1] += n;
+            if (n < left || end - p < STEP)
+                return p;
+            p = write_leaf(p, x[n]);
+            w->done++;
+        } else {
+            p = write_leaf(p, s->data[w->done++]);
+        }
+        p = write_brackets(w, s, p);
+    }
+    return p;
+}
+
+static char *read_base64(srv_json_writer *w, const segment *s, char *p, const char *end)
+{
+    size_t room = (size_t)(end - p) / 4 * 3, n = s->to - w->done;
+
+    n = n < room ? n : room; /* a multiple of 3 bytes, or the rest */
+    if (n == 0)
+        return p; /* an empty tensor may have no data at all */
+    attn_base64_encode(p, (const char *)s->data + w->done, n);
+    w->done += n;
+    return p + ATTN_BASE64_ENCODED(n);
+}
+
+static char *read_text(srv_json_writer *w, const segment *s, char *p, const char *end)
+{
+    size_t room = (size_t)(end - p), n = s->to - s->from - w->done;
+
+    n = n < room ? n : room;
+    memcpy(p, w->text + s->from + w->done, n);
+    w->done += n;
+    return p + n;
+}
+
+size_t srv_json_writer_read(srv_json_writer *w, char *out, size_t n)
+{
+    char *p = out;
+    const char *end = out + n;
+
+    /* With this much room every segment makes progress. */
+    while (!w->failed && w->current < w->n && end - p >= FIRST_STEP) {
+        const segment *s = &w->segments[w->current];
+        size_t all = s->kind == TEXT ? s->to - s->from : s->to;
+        p = s->kind == TEXT      ? read_text(w, s, p, end)
+            : s->kind == NUMBERS ? read_numbers(w, s, p, end)
+                                 : read_base64(w, s, p, end);
+        if (w->done < all)
+            break;
+        w->current++;
+        w->done = 0;
+    }
+    return (size_t)(p - out);
+}
+
+/* --- the bound -------------------------------------------------------------------------------- */
+
+static size_t add_product(size_t sum, size_t a, size_t b)
+{
+    size_t product = 0;
+
+    return attn_size_mul(a, b, &product) && attn_size_add(sum, product, &sum) ? sum : SIZE_MAX;
+}
+
+size_t srv_json_writer_bound(size_t count, size_t rank, const size_t *dim, bool base64)
+{
+    size_t bytes = 64, lists = 1; /* 64: the members' names of a tensor object */
+
+    if (base64) {
+        bytes += rank * 21;                           /* digits of a size_t, and a comma */
+        return add_product(bytes, count / 3 + 1, 16); /* 3 floats are 16 characters */
+    }
+    bytes = ATTN_F32_CHARS;                          /* one number alone, without a comma */
+    for (size_t i = 0; i < rank && lists > 0; i++) { /* two brackets and a comma for each list */
+        bytes = add_product(bytes, lists, 3);
+        if (!attn_size_mul(lists, dim[i], &lists))
+            return SIZE_MAX;
+    }
+    return add_product(bytes, count, ATTN_F32_CHARS); /* at most 15 digits and a comma */
+}

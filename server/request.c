@@ -1,0 +1,255 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/request_private.h"
+
+/* Sequences are grouped into micro-batches until their workspace reaches this; a longer sequence is one
+ * of its own. Large enough to keep all workers busy, small beside any budget worth setting. */
+enum { WORKSPACE_TARGET = 8 << 20 };
+
+enum {
+    IN_ATTENTION = 1 << SRV_ATTENTION,
+    IN_SDPA = 1 << SRV_SDPA,
+    IN_ESTIMATE = 1 << SRV_ESTIMATE
+};
+#define IN_LAYER (IN_ATTENTION | IN_ESTIMATE)
+#define IN_ALL   (IN_LAYER | IN_SDPA)
+
+static const struct {
+    srv_field field;
+    int kinds;
+} field_table[SRV_FIELDS] = {
+    [SRV_F_INPUTS_EMBEDS] = {{"inputs_embeds", SRV_FLOATS, 2, 3, true}, IN_ATTENTION},
+    [SRV_F_ENCODER_HIDDEN_STATES] = {{"encoder_hidden_states", SRV_FLOATS, 2, 3, true},
+                                     IN_ATTENTION},
+    [SRV_F_QUERY] = {{"query", SRV_FLOATS, 4, 4, false}, IN_SDPA},
+    [SRV_F_KEY] = {{"key", SRV_FLOATS, 4, 4, false}, IN_SDPA},
+    [SRV_F_VALUE] = {{"value", SRV_FLOATS, 4, 4, false}, IN_SDPA},
+    [SRV_F_SHAPE] = {{"shape", SRV_VALUE, 0, 0, false}, IN_ESTIMATE},
+    [SRV_F_CONTEXT_LENGTH] = {{"context_length", SRV_VALUE, 0, 0, false}, IN_ESTIMATE},
+    [SRV_F_LAYER] = {{"layer", SRV_VALUE, 0, 0, false}, IN_LAYER},
+    [SRV_F_LENGTHS] = {{"lengths", SRV_INTS, 1, 1, false}, IN_ALL},
+    [SRV_F_ATTENTION_MASK] = {{"attention_mask", SRV_MASK, 2, 4, false}, IN_ALL},
+    [SRV_F_ATTENTION_BIAS] = {{"attention_bias", SRV_BIAS, 0, 4, false}, IN_ALL},
+    [SRV_F_IS_CAUSAL] = {{"is_causal", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_CAUSAL_OFFSET] = {{"causal_offset", SRV_INTS, 0, 1, false}, IN_ALL},
+    [SRV_F_PAST_KEY] = {{"past_key", SRV_FLOATS, 4, 4, false}, IN_ALL},
+    [SRV_F_PAST_VALUE] = {{"past_value", SRV_FLOATS, 4, 4, false}, IN_ALL},
+    [SRV_F_WINDOW] = {{"window", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_SCALE] = {{"scale", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_SOFTCAP] = {{"softcap", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_POSITION_OFFSET] = {{"position_offset", SRV_VALUE, 0, 0, false}, IN_LAYER},
+    [SRV_F_POSITION_IDS] = {{"position_ids", SRV_INTS, 1, 2, false}, IN_LAYER},
+    [SRV_F_RETURN_OUTPUTS] = {{"return_outputs", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_RETURN_ATTENTIONS] = {{"return_attentions", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_RETURN_INTERMEDIATES] = {{"return_intermediates", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_ENCODING_FORMAT] = {{"encoding_format", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_TIMEOUT_MS] = {{"timeout_ms", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_TOKENS] = {{"tokens", SRV_LABELS, 1, 2, false}, IN_ALL},
+};
+
+static attn_status charge(void *arg, ptrdiff_t bytes, attn_error *err)
+{
+    attn_budget *budget = arg;
+    if (bytes >= 0)
+        return attn_budget_reserve(budget, (size_t)bytes, err);
+    attn_budget_release(budget, (size_t)-bytes);
+    return ATTN_OK;
+}
+
+attn_status srv_request_new(srv_request **out, srv_request_kind kind, const attn_model *model,
+                            attn_budget *budget, attn_error *err)
+{
+    srv_request *r = calloc(1, sizeof *r);
+    size_t n = 0;
+
+    *out = NULL;
+    if (r == NULL)
+        return attn_fail(err, ATTN_ENOMEM, "no memory for a request");
+    r->kind = kind;
+    r->model = model;
+    r->budget = budget;
+    for (int f = 0; f < SRV_FIELDS; f++) {
+        r->place[f] = -1;
+        if (field_table[f].kinds & 1 << kind) {
+            r->place[f] = (int)n;
+            r->fields[n++] = field_table[f].field;
+        }
+    }
+    attn_status rc = srv_json_reader_new(&r->reader, r->fields, n, charge, budget, err);
+    if (rc != ATTN_OK) {
+        srv_request_free(r);
+        return rc;
+    }
+    *out = r;
+    return ATTN_OK;
+}
+
+static void free_result(srv_result *result)
+{
+    free(result->data);
+    free(result->offset);
+    *result = (srv_result){NULL, NULL, 0};
+}
+
+void srv_request_free(srv_request *r)
+{
+    if (r == NULL)
+        return;
+    srv_request_drop_inputs(r);
+    free_result(&r->outputs);
+    free_result(&r->maps);
+    for (int i = 0; i < SRV_INTERMEDIATES; i++)
+        free_result(&r->intermediates[i]);
+    attn_budget_release(r->budget, r->reserved);
+    free(r->sizes);
+    free(r->chosen_heads);
+    free(r);
+}
+
+void srv_request_drop_inputs(srv_request *r)
+{
+    srv_json_reader_free(r->reader);
+    r->reader = NULL;
+    free(r->seqs);
+    r->seqs = NULL;
+    if (r->workspace != NULL) {
+        free(r->workspace);
+        r->workspace = NULL;
+        attn_budget_release(r->budget, r->plan.workspace);
+        r->reserved -= r->plan.workspace;
+    }
+}
+
+attn_status srv_request_feed(srv_request *r, const char *bytes, size_t n, attn_error *err)
+{
+    return srv_json_reader_feed(r->reader, bytes, n, err);
+}
+
+const srv_array *srv_request_array(const srv_request *r, srv_field_name field)
+{
+    static const srv_array absent;
+    return r->place[field] < 0 ? &absent
+                               : srv_json_reader_array(r->reader, (size_t)r->place[field]);
+}
+
+const attn_json *srv_request_value(const srv_request *r, srv_field_name field)
+{
+    return r->place[field] < 0 ? NULL : srv_json_reader_value(r->reader, (size_t)r->place[field]);
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+/* Where a result's sequences begin, given each one's number of floats. */
+static attn_status allocate_result(srv_result *result, bool wanted, size_t batch, attn_error *err)
+{
+    if (!wanted)
+        return ATTN_OK;
+    /* Zeros: rows that no real token owns are never written. One float more, so that an empty result is
+     * not NULL. */
+    result->data = calloc(result->count + 1, sizeof(float));
+    if (result->data == NULL)
+        return attn_fail(err, ATTN_ENOMEM, "no memory for the results of %zu sequences", batch);
+    return ATTN_OK;
+}
+
+/* Sequences [first, return value) form one micro-batch; *bytes is its workspace. */
+static size_t micro_batch(const srv_request *r, size_t first, size_t workers, size_t *bytes)
+{
+    size_t end = first, sum = 0, longest = 0;
+
+    for (; end < r->batch; end++) {
+        const attn_sequence *q = &r->seqs[end];
+        size_t keys = q->past_len + q->kv_len > longest ? q->past_len + q->kv_len : longest;
+        size_t more = sum + attn_sequence_bytes(r->layer, &r->heads, q);
+        size_t total = more + attn_scratch_bytes(r->layer, &r->heads, keys, workers);
+        if (end > first && total > WORKSPACE_TARGET)
+            break;
+        *bytes = total;
+        sum = more;
+        longest = keys;
+    }
+    return end;
+}
+
+void srv_request_plan_batches(srv_request *r, size_t workers)
+{
+    r->plan.workspace = 0;
+    r->plan.micro_batches = 0;
+    for (size_t b = 0; b < r->batch;) {
+        size_t bytes = 0;
+        b = micro_batch(r, b, workers, &bytes);
+        r->plan.micro_batches++;
+        if (bytes > r->plan.workspace)
+            r->plan.workspace = bytes;
+    }
+}
+
+attn_status srv_request_admit(srv_request *r, attn_error *err)
+{
+    srv_plan *p = &r->plan;
+    size_t more = p->needed - p->inputs; /* inputs and book-keeping are reserved already */
+
+    if (p->needed > r->budget->limit) {
+        attn_status rc =
+            attn_fail(err, ATTN_ETOOBIG, "the request needs %zu bytes; the memory budget is %zu",
+                      p->needed, r->budget->limit);
+        err->needed = p->needed;
+        err->limit = r->budget->limit;
+        return rc;
+    }
+    ATTN_TRY(attn_budget_reserve(r->budget, more, err));
+    r->reserved += more;
+    ATTN_TRY(allocate_result(&r->outputs, r->want_outputs, r->batch, err));
+    ATTN_TRY(allocate_result(&r->maps, r->options.want_maps, r->batch, err));
+    for (int i = 0; i < SRV_INTERMEDIATES; i++)
+        ATTN_TRY(allocate_result(&r->intermediates[i], r->want[i], r->batch, err));
+    if (posix_memalign(&r->workspace, 64, p->workspace) != 0) {
+        r->workspace = NULL;
+        return attn_fail(err, ATTN_ENOMEM, "no memory for a workspace of %zu bytes", p->workspace);
+    }
+    return ATTN_OK;
+}
+
+/* --- computing ------------------------------------------------------------------------------- */
+
+/* Points sequence b at its part of the results. */
+static void point_at_results(srv_request *r, size_t b)
+{
+    attn_sequence *q = &r->seqs[b];
+    const srv_sizes *z = &r->sizes[b];
+    const attn_heads *n = &r->heads;
+    float *at[SRV_INTERMEDIATES];
+
+    for (int i = 0; i < SRV_INTERMEDIATES; i++)
+        at[i] = r->want[i] ? r->intermediates[i].data + r->intermediates[i].offset[b] : NULL;
+    if (r->want_outputs)
+        q->output = r->outputs.data + r->outputs.offset[b];
+    q->output_head_stride = z->t * n->v_head_dim;
+    q->joined_context = at[SRV_CONTEXT];
+    if (r->options.want_maps)
+        q->maps = (attn_view){r->maps.data + r->maps.offset[b], z->map_rows * z->map_columns,
+                              z->map_columns};
+    q->query_out = (attn_view){at[SRV_QUERY], z->t * n->head_dim, n->head_dim};
+    q->key_out = (attn_view){at[SRV_KEY], z->s * n->head_dim, n->head_dim};
+    q->value_out = (attn_view){at[SRV_VALUE_HEADS], z->s * n->v_head_dim, n->v_head_dim};
+    q->logsumexp = at[SRV_LOGSUMEXP];
+    q->lse_head_stride = z->t;
+}
+
+attn_status srv_request_run(srv_request *r, attn_pool *pool, const atomic_bool *cancel,
+                            attn_error *err)
+{
+    for (size_t b = 0; b < r->batch; b++)
+        point_at_results(r, b);
+    for (size_t b = 0; b < r->batch;) {
+        size_t bytes = 0;
+        size_t end = micro_batch(r, b, attn_pool_size(pool), &bytes);
+        attn_stats stats = {0};
+        ATTN_TRY(attn_forward(r->layer, &r->heads, &r->options, r->seqs + b, end - b, pool,
+                              r->workspace, cancel, &stats, err));
+        r->stats.fully_masked_rows += stats.fully_masked_rows;
+        b = end;
+    }
+    return ATTN_OK;
+}

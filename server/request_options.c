@@ -1,0 +1,302 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/nearest.h"
+#include "server/request_private.h"
+
+/* Positions and offsets beyond this are refused, so that sums of a few never overflow. */
+#define FAR ((int64_t)1 << 40)
+
+static attn_status wrong_type(const char *pointer, const char *expected, const attn_json *found,
+                              attn_error *err)
+{
+    return attn_fail_at(err, ATTN_EINVAL, pointer, "%s: expected %s, found %s", pointer, expected,
+                        attn_json_type_name(found));
+}
+
+static attn_status read_bool(const srv_request *r, srv_field_name field, const char *pointer,
+                             bool *out, attn_error *err)
+{
+    const attn_json *v = srv_request_value(r, field);
+    if (v != NULL && !attn_json_bool(v, out))
+        return wrong_type(pointer, "true or false", v, err);
+    return ATTN_OK;
+}
+
+static attn_status read_integer(const attn_json *v, const char *pointer, int64_t *out,
+                                attn_error *err)
+{
+    if (v == NULL)
+        return ATTN_OK;
+    if (!attn_json_integer(v, out))
+        return wrong_type(pointer, "an integer", v, err);
+    return ATTN_OK;
+}
+
+static attn_status read_float(const srv_request *r, srv_field_name field, const char *pointer,
+                              float *out, attn_error *err)
+{
+    const attn_json *v = srv_request_value(r, field);
+    double number = 0.0;
+
+    if (v == NULL)
+        return ATTN_OK;
+    if (!attn_json_number(v, &number))
+        return wrong_type(pointer, "a number", v, err);
+    *out = (float)number;
+    if (!isfinite(*out))
+        return attn_fail_at(err, ATTN_EINVAL, pointer, "%s: %g is not finite as float32", pointer,
+                            number);
+    return ATTN_OK;
+}
+
+/* The index of a string among n known ones. */
+static attn_status read_choice(const attn_json *v, const char *pointer, const char *const *names,
+                               size_t n, size_t *out, attn_error *err)
+{
+    const char *text = NULL;
+
+    if (v == NULL)
+        return ATTN_OK;
+    if (!attn_json_string(v, &text))
+        return wrong_type(pointer, "a string", v, err);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *out = i;
+            return ATTN_OK;
+        }
+    }
+    const char *near = attn_nearest(text, names, n);
+    return attn_fail_at(err, ATTN_EINVAL, pointer, "%s: \"%.60s\" is not known; %s \"%s\"", pointer,
+                        text, near != NULL ? "did you mean" : "one choice is",
+                        near != NULL ? near : names[0]);
+}
+
+/* Refuses members of an object that are not in the list. */
+static attn_status check_members(const attn_json *object, const char *pointer,
+                                 const char *const *names, size_t n, attn_error *err)
+{
+    void *it = NULL;
+    const char *key = NULL;
+    const attn_json *value = NULL;
+
+    while (attn_json_next(object, &it, &key, &value)) {
+        bool known = false;
+        for (size_t i = 0; i < n; i++)
+            known = known || strcmp(key, names[i]) == 0;
+        if (!known) {
+            const char *near = attn_nearest(key, names, n);
+            attn_error at = {0};
+            (void)attn_fail(&at, ATTN_EINVAL, "%s/%.60s", pointer, key);
+            return attn_fail_at(err, ATTN_EINVAL, at.text, "%s: unknown member \"%.60s\"%s%s%s",
+                                pointer, key, near != NULL ? "; did you mean \"" : "",
+                                near != NULL ? near : "", near != NULL ? "\"?" : "");
+        }
+    }
+    return ATTN_OK;
+}
+
+static attn_status read_window(srv_request *r, attn_error *err)
+{
+    static const char *const names[] = {"left", "right"};
+    const attn_json *v = srv_request_value(r, SRV_F_WINDOW);
+    int64_t *sides[] = {&r->options.window.left, &r->options.window.right};
+
+    if (v == NULL)
+        return ATTN_OK;
+    if (!attn_json_is_object(v))
+        return wrong_type("/window", "an object {\"left\":L,\"right\":R}", v, err);
+    ATTN_TRY(check_members(v, "/window", names, 2, err));
+    for (size_t i = 0; i < 2; i++) {
+        const char *pointer = i == 0 ? "/window/left" : "/window/right";
+        *sides[i] = -1;
+        ATTN_TRY(read_integer(attn_json_get(v, names[i]), pointer, sides[i], err));
+        if (*sides[i] < -1)
+            return attn_fail_at(err, ATTN_EINVAL, pointer,
+                                "%s is %lld; -1 is no limit, less is not allowed", pointer,
+                                (long long)*sides[i]);
+        if (*sides[i] > FAR)
+            *sides[i] = -1; /* beyond any sequence: no limit */
+    }
+    return ATTN_OK;
+}
+
+/* "heads": "all" or a list of different heads. */
+static attn_status read_heads(srv_request *r, const attn_json *v, attn_error *err)
+{
+    const char *text = NULL;
+    size_t n = r->heads.num_heads;
+
+    if (v == NULL || (attn_json_string(v, &text) && strcmp(text, "all") == 0))
+        return ATTN_OK;
+    if (!attn_json_is_array(v))
+        return attn_fail_at(err, ATTN_EINVAL, "/return_attentions/heads",
+                            "/return_attentions/heads: expected \"all\" or a list of integers");
+    size_t chosen = attn_json_length(v);
+    if (chosen == 0)
+        return attn_fail_at(err, ATTN_ESHAPE, "/return_attentions/heads",
+                            "/return_attentions/heads is empty; name at least one head");
+    if (chosen > n)
+        return attn_fail_at(err, ATTN_ESHAPE, "/return_attentions/heads",
+                            "/return_attentions/heads names %zu heads; there are %zu", chosen, n);
+    r->chosen_heads = calloc(chosen, sizeof *r->chosen_heads);
+    if (r->chosen_heads == NULL)
+        return attn_fail(err, ATTN_ENOMEM, "no memory for %zu heads", chosen);
+    for (size_t i = 0; i < chosen; i++) {
+        attn_error at = {0};
+        int64_t head = 0;
+        (void)attn_fail(&at, ATTN_EINVAL, "/return_attentions/heads/%zu", i);
+        if (!attn_json_integer(attn_json_at(v, i), &head))
+            return wrong_type(at.text, "an integer", attn_json_at(v, i), err);
+        if (head < 0 || (uint64_t)head >= n)
+            return attn_fail_at(err, ATTN_ESHAPE, at.text, "%s is %lld; there are heads 0 to %zu",
+                                at.text, (long long)head, n - 1);
+        for (size_t k = 0; k < i; k++) {
+            if (r->chosen_heads[k] == (size_t)head)
+                return attn_fail_at(err, ATTN_ESHAPE, at.text, "%s names head %lld again", at.text,
+                                    (long long)head);
+        }
+        r->chosen_heads[i] = (size_t)head;
+    }
+    r->options.heads = r->chosen_heads;
+    r->options.num_heads = chosen;
+    return ATTN_OK;
+}
+
+/* "queries" and "keys": [from, to), not yet held against the sizes. */
+static attn_status read_range(const attn_json *v, const char *pointer, size_t *from, size_t *to,
+                              attn_error *err)
+{
+    int64_t bound[2] = {0, 0};
+
+    if (v == NULL)
+        return ATTN_OK;
+    if (!attn_json_is_array(v) || attn_json_length(v) != 2 ||
+        !attn_json_integer(attn_json_at(v, 0), &bound[0]) ||
+        !attn_json_integer(attn_json_at(v, 1), &bound[1]))
+        return attn_fail_at(err, ATTN_EINVAL, pointer, "%s: expected [from, to], two integers",
+                            pointer);
+    if (bound[0] < 0 || bound[1] <= bound[0])
+        return attn_fail_at(err, ATTN_ESHAPE, pointer,
+                            "%s is [%lld, %lld]; a half-open range with 0 <= "
+                            "from < to is due",
+                            pointer, (long long)bound[0], (long long)bound[1]);
+    *from = (size_t)bound[0];
+    *to = (size_t)bound[1];
+    return ATTN_OK;
+}
+
+static attn_status read_attentions(srv_request *r, attn_error *err)
+{
+    static const char *const members[] = {"heads", "reduce_heads", "queries", "keys",
+                                          "stage", "top_k",        "pool",    "dtype"};
+    static const char *const reductions[] = {"none", "mean", "max"};
+    static const char *const stages[] = {"probabilities", "scores", "softcapped", "masked"};
+    static const char *const dtypes[] = {"float32", "float16", "uint8"};
+    const attn_json *v = srv_request_value(r, SRV_F_RETURN_ATTENTIONS);
+    attn_options *o = &r->options;
+    size_t reduce = 0, stage = 0, dtype = 0;
+
+    o->num_heads = r->heads.num_heads;
+    r->q_to = r->k_to = SIZE_MAX;
+    if (v == NULL || attn_json_bool(v, &o->want_maps))
+        return ATTN_OK;
+    if (!attn_json_is_object(v))
+        return wrong_type("/return_attentions", "true, false or an object", v, err);
+    o->want_maps = true;
+    ATTN_TRY(
+        check_members(v, "/return_attentions", members, sizeof members / sizeof *members, err));
+    ATTN_TRY(read_choice(attn_json_get(v, "reduce_heads"), "/return_attentions/reduce_heads",
+                         reductions, 3, &reduce, err));
+    ATTN_TRY(
+        read_choice(attn_json_get(v, "stage"), "/return_attentions/stage", stages, 4, &stage, err));
+    ATTN_TRY(
+        read_choice(attn_json_get(v, "dtype"), "/return_attentions/dtype", dtypes, 3, &dtype, err));
+    if (attn_json_get(v, "top_k") != NULL || attn_json_get(v, "pool") != NULL || dtype != 0) {
+        const char *which = attn_json_get(v, "top_k") != NULL  ? "/return_attentions/top_k"
+                            : attn_json_get(v, "pool") != NULL ? "/return_attentions/pool"
+                                                               : "/return_attentions/dtype";
+        return attn_fail_at(err, ATTN_EUNSUPPORTED, which,
+                            "%s is not offered by this version; whole float32 maps are", which);
+    }
+    ATTN_TRY(read_range(attn_json_get(v, "queries"), "/return_attentions/queries", &o->q_from,
+                        &r->q_to, err));
+    ATTN_TRY(
+        read_range(attn_json_get(v, "keys"), "/return_attentions/keys", &o->k_from, &r->k_to, err));
+    o->reduce = (attn_reduce)reduce;
+    o->stage = (attn_stage)stage;
+    return read_heads(r, attn_json_get(v, "heads"), err);
+}
+
+static attn_status read_intermediates(srv_request *r, attn_error *err)
+{
+    static const char *const names[] = {"query", "key", "value", "logsumexp", "context"};
+    const attn_json *v = srv_request_value(r, SRV_F_RETURN_INTERMEDIATES);
+
+    if (v == NULL)
+        return ATTN_OK;
+    if (!attn_json_is_array(v))
+        return wrong_type("/return_intermediates", "a list of names", v, err);
+    for (size_t i = 0; i < attn_json_length(v); i++) {
+        attn_error at = {0};
+        size_t which = 0;
+        (void)attn_fail(&at, ATTN_EINVAL, "/return_intermediates/%zu", i);
+        ATTN_TRY(read_choice(attn_json_at(v, i), at.text, names, SRV_INTERMEDIATES, &which, err));
+        if (!r->want[which])
+            r->order[r->num_intermediates++] = (unsigned)which;
+        r->want[which] = true;
+    }
+    return ATTN_OK;
+}
+
+attn_status srv_request_read_options(srv_request *r, attn_error *err)
+{
+    static const char *const encodings[] = {"float", "base64"};
+    const attn_json *timeout = srv_request_value(r, SRV_F_TIMEOUT_MS);
+    size_t encoding = 0;
+
+    r->want_outputs = true;
+    ATTN_TRY(read_bool(r, SRV_F_IS_CAUSAL, "/is_causal", &r->options.is_causal, err));
+    ATTN_TRY(read_bool(r, SRV_F_RETURN_OUTPUTS, "/return_outputs", &r->want_outputs, err));
+    ATTN_TRY(read_window(r, err));
+    ATTN_TRY(read_float(r, SRV_F_SCALE, "/scale", &r->options.scale, err));
+    ATTN_TRY(read_float(r, SRV_F_SOFTCAP, "/softcap", &r->options.softcap, err));
+    if (r->options.softcap < 0.0F)
+        return attn_fail_at(err, ATTN_EINVAL, "/softcap",
+                            "/softcap is %g; it must be 0 (off) or positive",
+                            (double)r->options.softcap);
+    ATTN_TRY(read_choice(srv_request_value(r, SRV_F_ENCODING_FORMAT), "/encoding_format", encodings,
+                         2, &encoding, err));
+    r->base64 = encoding == 1;
+    ATTN_TRY(read_integer(timeout, "/timeout_ms", &r->timeout_ms, err));
+    if (timeout != NULL && r->timeout_ms <= 0)
+        return attn_fail_at(err, ATTN_EINVAL, "/timeout_ms",
+                            "/timeout_ms is %lld; it must be positive", (long long)r->timeout_ms);
+    ATTN_TRY(read_attentions(r, err));
+    return read_intermediates(r, err);
+}
+
+/* A range that was not given is the whole; a given one must fit every sequence. */
+static attn_status check_range(const char *pointer, const char *what, size_t to, size_t n,
+                               attn_error *err)
+{
+    if (to != SIZE_MAX && to > n)
+        return attn_fail_at(err, ATTN_ESHAPE, pointer, "%s ends at %zu; there are %zu %s", pointer,
+                            to, n, what);
+    return ATTN_OK;
+}
+
+attn_status srv_request_check_ranges(srv_request *r, attn_error *err)
+{
+    attn_options *o = &r->options;
+
+    for (size_t b = 0; b < r->batch; b++) {
+        srv_sizes *z = &r->sizes[b];
+        ATTN_TRY(check_range("/return_attentions/queries", "queries", r->q_to, z->t, err));
+        ATTN_TRY(check_range("/return_attentions/keys", "keys", r->k_to, z->s, err));
+        z->map_rows = (r->q_to == SIZE_MAX ? z->t : r->q_to) - o->q_from;
+        z->map_columns = (r->k_to == SIZE_MAX ? z->s : r->k_to) - o->k_from;
+    }
+    return ATTN_OK;
+}

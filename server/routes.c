@@ -1,0 +1,346 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/decimal.h"
+#include "core/nearest.h"
+#include "server/answer.h"
+#include "server/app.h"
+
+/* --- small answers ----------------------------------------------------------------------------- */
+
+/* Replies with all that the writer gives, and frees it. NULL: there was no memory. */
+static void reply_json(srv_exchange *x, srv_json_writer *w)
+{
+    char *text = NULL;
+    size_t used = 0, room = 0;
+
+    if (w == NULL || srv_json_writer_status(w) != ATTN_OK)
+        goto no_memory;
+    for (;;) {
+        if (room - used < 4096) {
+            char *more = realloc(text, room + (room >> 1) + 8192);
+            if (more == NULL)
+                goto no_memory;
+            text = more;
+            room += (room >> 1) + 8192;
+        }
+        size_t n = srv_json_writer_read(w, text + used, room - used);
+        if (n == 0)
+            break;
+        used += n;
+    }
+    srv_http_reply_text(x, 200, "application/json", text, used);
+    free(text);
+    srv_json_writer_free(w);
+    return;
+no_memory:
+    free(text);
+    srv_json_writer_free(w);
+    attn_error err = {0};
+    (void)attn_fail(&err, ATTN_ENOMEM, "no memory for the answer");
+    srv_http_reply_problem(x, &err, NULL);
+}
+
+const srv_served *srv_app_find(const srv_app *app, const char *name)
+{
+    for (size_t i = 0; i < app->num_models; i++) {
+        if (strcmp(attn_model_name(app->models[i].model), name) == 0)
+            return &app->models[i];
+    }
+    return NULL;
+}
+
+/* The model of the path, or NULL after the reply that says there is none. */
+static const srv_served *model_of(srv_exchange *x)
+{
+    srv_app *app = srv_http_app(x);
+    const char *name = srv_http_param(x, "model");
+    const srv_served *served = srv_app_find(app, name);
+
+    if (served != NULL)
+        return served;
+    const char **names = calloc(app->num_models + 1, sizeof *names);
+    const char *near = NULL;
+    for (size_t i = 0; i < app->num_models && names != NULL; i++)
+        names[i] = attn_model_name(app->models[i].model);
+    if (names != NULL)
+        near = attn_nearest(name, names, app->num_models);
+    attn_error err = {0};
+    (void)attn_fail(&err, ATTN_ENOTFOUND, "there is no model \"%.64s\"%s%s%s", name,
+                    near != NULL ? "; did you mean \"" : "; GET /v1/models lists them",
+                    near != NULL ? near : "", near != NULL ? "\"?" : "");
+    free(names);
+    srv_http_reply_problem(x, &err, "model_not_found");
+    return NULL;
+}
+
+static void write_float(srv_json_writer *w, float value)
+{
+    char text[ATTN_F32_CHARS];
+    srv_json_writer_raw(w, text, attn_f32_print(text, value));
+}
+
+static void write_layer(srv_json_writer *w, const attn_model *m, size_t i)
+{
+    const attn_layer_spec *s = attn_layer_get_spec(attn_model_layer(m, i));
+
+    srv_json_writer_format(w, "{\"layer\":%zu,\"source\":", i);
+    srv_json_writer_string(w, attn_model_layer_source(m, i));
+    srv_json_writer_format(
+        w,
+        ",\"d_model\":%zu,\"num_heads\":%zu,\"num_kv_heads\":%zu,\"head_dim\":%zu,"
+        "\"v_head_dim\":%zu,\"d_out\":%zu,\"scale\":",
+        s->d_model, s->num_heads, s->num_kv_heads, s->head_dim, s->v_head_dim, s->d_out);
+    write_float(w, s->scale);
+    srv_json_writer_format(
+        w, ",\"is_causal\":%s,\"window\":{\"left\":%lld,\"right\":%lld},\"softcap\":",
+        s->is_causal ? "true" : "false", (long long)s->window.left, (long long)s->window.right);
+    write_float(w, s->softcap);
+    bool cross = s->cross || s->d_kv != s->d_model;
+    srv_json_writer_format(w, ",\"position\":\"%s\",\"cross\":%s,\"d_kv\":%zu}",
+                           attn_model_layer_position(m, i), cross ? "true" : "false", s->d_kv);
+}
+
+static void write_model(srv_json_writer *w, const attn_model *m)
+{
+    srv_json_writer_raw(w, "{\"name\":", 8);
+    srv_json_writer_string(w, attn_model_name(m));
+    srv_json_writer_raw(w, ",\"family\":", 10);
+    srv_json_writer_string(w, attn_model_family(m));
+    srv_json_writer_format(w, ",\"weights_bytes\":%zu,\"layers\":[", attn_model_weights_bytes(m));
+    for (size_t i = 0; i < attn_model_layer_count(m); i++) {
+        if (i != 0)
+            srv_json_writer_raw(w, ",", 1);
+        write_layer(w, m, i);
+    }
+    srv_json_writer_raw(w, "]}", 2);
+}
+
+static void get_models(srv_exchange *x)
+{
+    const srv_app *app = srv_http_app(x);
+    srv_json_writer *w = srv_json_writer_new();
+
+    if (w != NULL) {
+        srv_json_writer_raw(w, "{\"models\":[", 11);
+        for (size_t i = 0; i < app->num_models; i++) {
+            if (i != 0)
+                srv_json_writer_raw(w, ",", 1);
+            write_model(w, app->models[i].model);
+        }
+        srv_json_writer_raw(w, "]}", 2);
+    }
+    reply_json(x, w);
+}
+
+static void get_model(srv_exchange *x)
+{
+    const srv_served *served = model_of(x);
+
+    if (served == NULL)
+        return;
+    srv_json_writer *w = srv_json_writer_new();
+    if (w != NULL)
+        write_model(w, served->model);
+    reply_json(x, w);
+}
+
+static void get_examples(srv_exchange *x)
+{
+    const srv_served *served = model_of(x);
+
+    if (served == NULL)
+        return;
+    srv_json_writer *w = srv_json_writer_new();
+    if (w != NULL) {
+        srv_json_writer_raw(w, "{\"examples\":[", 13);
+        for (size_t i = 0; i < srv_examples_count(served->examples); i++) {
+            if (i != 0)
+                srv_json_writer_raw(w, ",", 1);
+            srv_json_writer_string(w, srv_examples_name(served->examples, i));
+        }
+        srv_json_writer_raw(w, "]}", 2);
+    }
+    reply_json(x, w);
+}
+
+static void get_example(srv_exchange *x)
+{
+    const srv_served *served = model_of(x);
+    const char *name = srv_http_param(x, "name");
+
+    if (served == NULL)
+        return;
+    for (size_t i = 0; i < srv_examples_count(served->examples); i++) {
+        if (strcmp(srv_examples_name(served->examples, i), name) == 0) {
+            size_t n = 0;
+            const char *body = srv_examples_body(served->examples, i, &n);
+            srv_http_reply_text(x, 200, "application/json", body, n);
+            return;
+        }
+    }
+    attn_error err = {0};
+    (void)attn_fail(&err, ATTN_ENOTFOUND, "model \"%s\" has no example \"%.64s\"",
+                    attn_model_name(served->model), name);
+    srv_http_reply_problem(x, &err, "example_not_found");
+}
+
+static void get_live(srv_exchange *x)
+{
+    static const char text[] = "{\"status\":\"live\"}";
+    srv_http_reply_text(x, 200, "application/json", text, sizeof text - 1);
+}
+
+static void get_ready(srv_exchange *x)
+{
+    static const char text[] = "{\"status\":\"ready\"}";
+    srv_app *app = srv_http_app(x);
+
+    if (!atomic_load(&app->draining)) {
+        srv_http_reply_text(x, 200, "application/json", text, sizeof text - 1);
+        return;
+    }
+    attn_error err = {0};
+    (void)attn_fail(&err, ATTN_EBUSY, "the daemon is shutting down");
+    srv_http_reply_problem(x, &err, "draining");
+}
+
+/* --- attention --------------------------------------------------------------------------------- */
+
+/* One POST under way. */
+typedef struct {
+    srv_job job;
+    srv_exchange *x;
+    srv_json_writer *answer;
+} call;
+
+static void begin_call(srv_exchange *x, srv_request_kind kind, const attn_model *model)
+{
+    srv_app *app = srv_http_app(x);
+    attn_error err = {0};
+    call *c = calloc(1, sizeof *c);
+
+    if (c == NULL) {
+        (void)attn_fail(&err, ATTN_ENOMEM, "no memory for a request");
+        srv_http_reply_problem(x, &err, NULL);
+        return;
+    }
+    c->x = x;
+    c->job.owner = c;
+    srv_http_set_user(x, c);
+    if (srv_request_new(&c->job.request, kind, model, &app->budget, &err) != ATTN_OK)
+        srv_http_reply_problem(x, &err, NULL);
+}
+
+static void begin_attention(srv_exchange *x)
+{
+    const srv_served *served = model_of(x);
+    if (served != NULL)
+        begin_call(x, SRV_ATTENTION, served->model);
+}
+
+static void begin_estimate(srv_exchange *x)
+{
+    const srv_served *served = model_of(x);
+    if (served != NULL)
+        begin_call(x, SRV_ESTIMATE, served->model);
+}
+
+static void begin_sdpa(srv_exchange *x)
+{
+    begin_call(x, SRV_SDPA, NULL);
+}
+
+static attn_status call_data(srv_exchange *x, const char *bytes, size_t n, attn_error *err)
+{
+    call *c = srv_http_user(x);
+    return srv_request_feed(c->job.request, bytes, n, err);
+}
+
+static size_t read_answer(void *arg, char *out, size_t n)
+{
+    return srv_json_writer_read(arg, out, n);
+}
+
+/* On the compute thread: the result becomes the reply. */
+static void call_done(srv_job *job)
+{
+    call *c = job->owner;
+    const srv_request *r = job->request;
+
+    srv_http_log_compute(c->x, job->queue_s, job->compute_s, r->batch, r->tokens);
+    if (job->status == ATTN_OK) {
+        c->answer = srv_answer(r);
+        if (c->answer == NULL)
+            job->status = attn_fail(&job->error, ATTN_ENOMEM, "no memory for the answer");
+    }
+    srv_request_drop_inputs(job->request);
+    if (job->status == ATTN_OK)
+        srv_http_reply_stream(c->x, 200, "application/json", read_answer, c->answer);
+    else
+        srv_http_reply_problem(c->x, &job->error, NULL);
+    srv_http_resume(c->x);
+}
+
+static void finish_call(srv_exchange *x)
+{
+    srv_app *app = srv_http_app(x);
+    call *c = srv_http_user(x);
+    srv_request *r = c->job.request;
+    attn_error err = {0};
+
+    if (srv_request_parse(r, app->workers, &err) != ATTN_OK) {
+        srv_http_reply_problem(x, &err, NULL);
+        return;
+    }
+    if (r->kind == SRV_ESTIMATE) {
+        reply_json(x, srv_answer_estimate(r));
+        return;
+    }
+    if (srv_request_admit(r, &err) != ATTN_OK) {
+        srv_http_reply_problem(x, &err, NULL);
+        return;
+    }
+    int64_t timeout = r->timeout_ms > 0 ? r->timeout_ms : app->request_timeout_ms;
+    c->job.deadline_ms = srv_http_started_ms(x) + (timeout < INT32_MAX ? timeout : INT32_MAX);
+    c->job.done = call_done;
+    srv_http_suspend(x); /* before the work can end */
+    if (srv_infer_submit(app->infer, &c->job, &err) != ATTN_OK) {
+        srv_http_reply_problem(x, &err, "queue_full");
+        srv_http_resume(x);
+    }
+}
+
+static void end_call(srv_exchange *x)
+{
+    call *c = srv_http_user(x);
+
+    if (c == NULL)
+        return;
+    srv_json_writer_free(c->answer);
+    srv_request_free(c->job.request);
+    free(c);
+}
+
+/* --- the table --------------------------------------------------------------------------------- */
+
+#define BODY(begin_)                                                                               \
+    .body = true, .begin = begin_, .data = call_data, .finish = finish_call, .end = end_call
+
+static const srv_route routes[] = {
+    {.method = "GET", .path = "/health/live", .quiet = true, .finish = get_live},
+    {.method = "GET", .path = "/health/ready", .quiet = true, .finish = get_ready},
+    {.method = "GET", .path = "/v1/models", .finish = get_models},
+    {.method = "GET", .path = "/v1/models/{model}", .finish = get_model},
+    {.method = "GET", .path = "/v1/models/{model}/examples", .finish = get_examples},
+    {.method = "GET", .path = "/v1/models/{model}/examples/{name}", .finish = get_example},
+    {.method = "POST", .path = "/v1/models/{model}/attention", BODY(begin_attention)},
+    {.method = "POST", .path = "/v1/models/{model}/attention/estimate", BODY(begin_estimate)},
+    {.method = "POST", .path = "/v1/scaled-dot-product-attention", BODY(begin_sdpa)},
+};
+
+const srv_route *srv_routes(size_t *n)
+{
+    *n = sizeof routes / sizeof *routes;
+    return routes;
+}

@@ -1,0 +1,256 @@
+#include "server/serve.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/cpu.h"
+#include "core/gemm.h"
+#include "core/kern.h"
+#include "server/app.h"
+#include "server/blas_start.h"
+#include "server/clock.h"
+#include "server/demo.h"
+#include "server/log.h"
+#include "server/serve.h"
+
+/* Everything between configuration and listening. */
+typedef struct {
+    srv_app app;
+    attn_pool *pool;
+    attn_limits limits;
+    attn_blas_info blas;
+    size_t weights_bytes;
+} loaded;
+
+static void unload(loaded *l)
+{
+    attn_pool_free(l->pool);
+    for (size_t i = 0; i < l->app.num_models; i++) {
+        attn_model_free(l->app.models[i].model);
+        srv_examples_free(l->app.models[i].examples);
+    }
+    free(l->app.models);
+}
+
+static attn_status load_demo(srv_served *served, attn_error *err)
+{
+    attn_layer **layers = NULL;
+    size_t n = 0;
+
+    ATTN_TRY(srv_demo_layers(&layers, &n, err));
+    ATTN_TRY(attn_model_take_layers(&served->model, "demo", "attnd", layers, n, err));
+    return srv_examples_demo(&served->examples, err);
+}
+
+static attn_status load_models(loaded *l, const cfg_config *c, attn_error *err)
+{
+    size_t n = c->num_models == 0 ? 1 : c->num_models;
+
+    l->app.models = calloc(n, sizeof *l->app.models);
+    if (l->app.models == NULL)
+        return attn_fail(err, ATTN_ENOMEM, "no memory for %zu models", n);
+    l->app.num_models = n;
+    if (c->num_models == 0)
+        ATTN_TRY(load_demo(&l->app.models[0], err));
+    for (size_t i = 0; i < c->num_models; i++) {
+        const cfg_model *m = &c->models[i];
+        attn_model_options o = {m->name, m->path, m->layout, m->all_layers ? NULL : m->layers,
+                                m->num_layers};
+        ATTN_TRY(attn_model_load(&l->app.models[i].model, &o, err));
+        ATTN_TRY(srv_examples_load(&l->app.models[i].examples, m->path, err));
+    }
+    for (size_t i = 0; i < n; i++)
+        l->weights_bytes += attn_model_weights_bytes(l->app.models[i].model);
+    return ATTN_OK;
+}
+
+static attn_status load(loaded *l, const cfg_config *c, attn_error *err)
+{
+    attn_limits_read(&l->limits, "");
+    l->app.workers = c->threads > 0 ? (size_t)c->threads : l->limits.threads;
+    l->app.request_timeout_ms = c->server.request_timeout_ms;
+    uint64_t budget = c->budget_bytes > 0 ? c->budget_bytes : l->limits.memory / 2;
+    attn_budget_init(&l->app.budget, budget > SIZE_MAX ? SIZE_MAX : (size_t)budget);
+
+    ATTN_TRY(attn_kern_init(getenv("ATTND_ISA"), err));
+    ATTN_TRY(attn_blas_prepare(l->app.workers, err));
+    attn_blas_get_info(&l->blas);
+    ATTN_TRY(attn_blas_self_test(err));
+    return load_models(l, c, err);
+}
+
+static void log_start(const loaded *l, const cfg_config *c)
+{
+    const char *was = srv_blas_repaired_from();
+
+    for (size_t i = 0; i < cfg_warning_count(c); i++)
+        srv_log(SRV_LOG_WARN, "config", cfg_warning(c, i), NULL, 0);
+    if (was != NULL)
+        srv_log(SRV_LOG_WARN, "blas_core",
+                "OpenBLAS did not know this processor; better kernels were chosen for it",
+                (srv_log_field[]){SRV_STR("found", was), SRV_STR("chosen", l->blas.core)}, 2);
+    else if (attn_blas_better_core(attn_cpu_flags(), l->blas.core) != NULL)
+        srv_log(SRV_LOG_WARN, "blas_core",
+                "OpenBLAS runs on kernels below what this processor can do",
+                (srv_log_field[]){SRV_STR("core", l->blas.core)}, 1);
+    for (size_t i = 0; i < l->app.num_models; i++) {
+        const attn_model *m = l->app.models[i].model;
+        srv_log(SRV_LOG_INFO, "model", "model loaded",
+                (srv_log_field[]){SRV_STR("model", attn_model_name(m)),
+                                  SRV_STR("family", attn_model_family(m)),
+                                  SRV_INT("layers", attn_model_layer_count(m)),
+                                  SRV_INT("weights_bytes", attn_model_weights_bytes(m))},
+                4);
+        for (size_t w = 0; w < attn_model_warning_count(m); w++)
+            srv_log(SRV_LOG_WARN, "model", attn_model_warning(m, w),
+                    (srv_log_field[]){SRV_STR("model", attn_model_name(m))}, 1);
+    }
+}
+
+static void log_ready(const loaded *l, const cfg_config *c, const char *url)
+{
+    srv_log(SRV_LOG_INFO, "ready", "serving",
+            (srv_log_field[]){SRV_STR("url", url), SRV_STR("version", ATTND_VERSION),
+                              SRV_INT("threads", l->app.workers),
+                              SRV_STR("pinned", c->pin ? "yes" : "no"),
+                              SRV_STR("kernels", attn_kernels.isa), SRV_STR("blas", l->blas.config),
+                              SRV_STR("blas_core", l->blas.core),
+                              SRV_STR("libmicrohttpd", srv_http_library_version()),
+                              SRV_STR("jansson", attn_json_library_version()),
+                              SRV_INT("memory_budget_bytes", l->app.budget.limit),
+                              SRV_INT("weights_bytes", l->weights_bytes)},
+            11);
+}
+
+static int complain(const attn_error *err)
+{
+    (void)fprintf(stderr, "attnd: %s\n", err->text);
+    return 1;
+}
+
+static void *end_at_second_signal(void *arg)
+{
+    int sig = 0;
+    (void)sigwait(arg, &sig);
+    _exit(128 + sig);
+}
+
+/* Waits for the first signal, then drains: no new connection, what runs may finish. */
+static void wait_and_drain(loaded *l, const cfg_config *c, srv_http *http)
+{
+    static sigset_t set;
+    pthread_t second;
+    int sig = 0;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigwait(&set, &sig);
+    srv_log(SRV_LOG_INFO, "stopping",
+            sig == SIGTERM ? "SIGTERM: finishing what runs" : "SIGINT: finishing what runs",
+            (srv_log_field[]){SRV_INT("active", srv_http_active(http))}, 1);
+    atomic_store(&l->app.draining, true);
+    if (pthread_create(&second, NULL, end_at_second_signal, &set) == 0)
+        (void)pthread_detach(second);
+    srv_http_quiesce(http);
+    int64_t until = srv_now_ms() + c->server.shutdown_timeout_ms;
+    while (srv_http_active(http) != 0 && srv_now_ms() < until)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    if (srv_http_active(http) != 0)
+        srv_infer_cancel(l->app.infer);
+    size_t cut = srv_http_stop(http, 1000);
+    srv_log(SRV_LOG_INFO, "stopped", "stopped", (srv_log_field[]){SRV_INT("cut", cut)}, 1);
+}
+
+int srv_serve(const cfg_config *c)
+{
+    attn_error err = {0};
+    loaded l = {0};
+    srv_http *http = NULL;
+    int code = 1;
+    bool json = c->log.format == CFG_LOG_JSON || (c->log.format == CFG_LOG_AUTO && !isatty(2));
+
+    srv_log_init((srv_log_level)c->log.level, json);
+    if (load(&l, c, &err) != ATTN_OK)
+        goto done;
+    log_start(&l, c);
+    if (attn_pool_new(&l.pool, l.app.workers, c->pin, &err) != ATTN_OK ||
+        srv_infer_start(&l.app.infer, l.pool, (size_t)c->queue_max_requests, &err) != ATTN_OK)
+        goto done;
+    srv_http_options o = {
+        .listen = c->server.listen,
+        .io_threads = (unsigned)c->server.io_threads,
+        .max_connections = (unsigned)c->server.max_connections,
+        .max_body_bytes = c->server.max_body_bytes,
+        .header_timeout_ms = c->server.header_timeout_ms,
+        .request_timeout_ms = c->server.request_timeout_ms,
+        .app = &l.app,
+    };
+    o.routes = srv_routes(&o.num_routes);
+    if (srv_http_start(&http, &o, &err) != ATTN_OK)
+        goto done;
+    log_ready(&l, c, srv_http_url(http));
+    (void)printf("attnd ready on %s\n", srv_http_url(http));
+    (void)fflush(stdout);
+    wait_and_drain(&l, c, http);
+    code = 0;
+done:
+    srv_http_free(http);
+    srv_infer_free(l.app.infer);
+    unload(&l);
+    return code == 0 ? 0 : complain(&err);
+}
+
+/* --- check ------------------------------------------------------------------------------------- */
+
+static void print_model(const attn_model *m)
+{
+    (void)printf("model %s: %s, %zu layers, %.1f MiB of weights (%s)\n", attn_model_name(m),
+                 attn_model_family(m), attn_model_layer_count(m),
+                 (double)attn_model_weights_bytes(m) / 1048576.0, attn_model_path(m));
+    for (size_t i = 0; i < attn_model_layer_count(m); i++) {
+        const attn_layer_spec *s = attn_layer_get_spec(attn_model_layer(m, i));
+        (void)printf(
+            "  layer %zu: d_model %zu, %zu heads of %zu, %zu key heads, %s%s, position %s (%s)\n",
+            i, s->d_model, s->num_heads, s->head_dim, s->num_kv_heads,
+            s->is_causal ? "causal" : "not causal", s->cross ? ", cross" : "",
+            attn_model_layer_position(m, i), attn_model_layer_source(m, i));
+    }
+    for (size_t i = 0; i < attn_model_warning_count(m); i++)
+        (void)printf("  warning: %s\n", attn_model_warning(m, i));
+}
+
+int srv_check_config(const cfg_config *c)
+{
+    attn_error err = {0};
+    loaded l = {0};
+    attn_status rc = load(&l, c, &err);
+
+    if (rc == ATTN_OK) {
+        for (size_t i = 0; i < l.app.num_models; i++)
+            print_model(l.app.models[i].model);
+        (void)printf("listen: %s, bodies up to %" PRIu64 " bytes, %" PRId64 " connections, %" PRId64
+                     " requests in the queue\n",
+                     c->server.listen, c->server.max_body_bytes, c->server.max_connections,
+                     c->queue_max_requests);
+        (void)printf("threads: %zu (%zu CPUs by affinity, cgroup quota %s), %s\n", l.app.workers,
+                     l.limits.affinity, l.limits.quota > 0.0 ? "set" : "none",
+                     c->pin ? "pinned" : "not pinned");
+        (void)printf("kernels: %s, OpenBLAS %s (%s)\n", attn_kernels.isa, l.blas.core,
+                     l.blas.config);
+        (void)printf(
+            "memory: %.1f MiB for requests (memory.budget), %.1f MiB of weights, %.1f MiB on "
+            "this machine\n",
+            (double)l.app.budget.limit / 1048576.0, (double)l.weights_bytes / 1048576.0,
+            (double)l.limits.memory / 1048576.0);
+        for (size_t i = 0; i < cfg_warning_count(c); i++)
+            (void)printf("warning: %s\n", cfg_warning(c, i));
+    }
+    unload(&l);
+    return rc == ATTN_OK ? 0 : complain(&err);
+}

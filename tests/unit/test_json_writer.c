@@ -1,0 +1,322 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/decimal.h"
+#include "core/json.h"
+#include "server/json_writer.h"
+
+/* All of the answer, read in pieces of n bytes (0 = of random sizes); malloc()ed, NUL-terminated. */
+static char *read_all(srv_json_writer *w, size_t n, size_t *length)
+{
+    char *text = NULL;
+    size_t total = 0;
+    uint32_t random = 7;
+
+    for (;;) {
+        random = random * 1664525u + 1013904223u;
+        size_t room = n > 0 ? n : 64 + (random >> 16) % 100;
+        char *piece = malloc(room); /* AddressSanitizer sees one byte too many */
+        assert_non_null(piece);
+        size_t got = srv_json_writer_read(w, piece, room);
+        assert_true(got <= room);
+        text = realloc(text, total + got + 1);
+        assert_non_null(text);
+        memcpy(text + total, piece, got);
+        free(piece);
+        total += got;
+        text[total] = '\0';
+        if (got == 0)
+            break;
+    }
+    assert_int_equal(srv_json_writer_read(w, (char[64]){0}, 64), 0);
+    *length = total;
+    return text;
+}
+
+static char *write_tensor(const float *x, size_t rank, const size_t *dim, bool base64, size_t n)
+{
+    srv_json_writer *w = srv_json_writer_new();
+    size_t length = 0;
+
+    assert_non_null(w);
+    srv_json_writer_tensor(w, x, rank, dim, base64);
+    assert_int_equal(srv_json_writer_status(w), ATTN_OK);
+    char *text = read_all(w, n, &length);
+    assert_int_equal(strlen(text), length);
+    srv_json_writer_free(w);
+    return text;
+}
+
+static void expect_tensor(const char *want, const float *x, size_t rank, const size_t *dim,
+                          bool base64)
+{
+    char *text = write_tensor(x, rank, dim, base64, 64);
+    assert_string_equal(text, want);
+    free(text);
+}
+
+#define DIM(...) ((size_t[]){__VA_ARGS__})
+
+static const float counting[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+static void brackets_follow_the_dimensions(void **state)
+{
+    (void)state;
+    expect_tensor("0", counting, 0, NULL, false);
+    expect_tensor("[0]", counting, 1, DIM(1), false);
+    expect_tensor("[0,1,2]", counting, 1, DIM(3), false);
+    expect_tensor("[[0,1,2],[3,4,5]]", counting, 2, DIM(2, 3), false);
+    expect_tensor("[[0],[1]]", counting, 2, DIM(2, 1), false);
+    expect_tensor("[[0,1]]", counting, 2, DIM(1, 2), false);
+    expect_tensor("[[[0,1],[2,3]],[[4,5],[6,7]]]", counting, 3, DIM(2, 2, 2), false);
+    expect_tensor("[[[[[0,1]],[[2,3]]]],[[[[4,5]],[[6,7]]]]]", counting, 5, DIM(2, 1, 2, 1, 2),
+                  false);
+    expect_tensor("[[[[[0]]]]]", counting, 5, DIM(1, 1, 1, 1, 1), false);
+}
+
+static void empty_tensors_keep_the_levels_above_the_first_zero(void **state)
+{
+    (void)state;
+    expect_tensor("[]", NULL, 1, DIM(0), false);
+    expect_tensor("[]", NULL, 3, DIM(0, 2, 3), false);
+    expect_tensor("[[],[]]", NULL, 3, DIM(2, 0, 3), false);
+    expect_tensor("[[[],[],[]],[[],[],[]]]", NULL, 3, DIM(2, 3, 0), false);
+    expect_tensor("[[[[[]],[[]]]]]", NULL, 5, DIM(1, 1, 2, 1, 0), false);
+    expect_tensor("{\"shape\":[2,0,3],\"dtype\":\"float32\",\"data\":\"\"}", NULL, 3, DIM(2, 0, 3),
+                  true);
+}
+
+static void what_json_cannot_say_is_null(void **state)
+{
+    const float x[] = {NAN, INFINITY, -INFINITY, -0.0f, 0.1f, FLT_MAX, -FLT_MIN, 1e-45f};
+
+    (void)state;
+    expect_tensor("[null,null,null,-0,0.1,3.4028235e+38,-1.1754944e-38,1e-45]", x, 1, DIM(8),
+                  false);
+    expect_tensor("null", x, 0, NULL, false);
+    expect_tensor("[[null,null],[null,-0]]", x, 2, DIM(2, 2), false);
+}
+
+static void base64_is_a_tensor_object_with_the_very_bits(void **state)
+{
+    const float x[] = {1.0f, -2.5f, -INFINITY};
+
+    (void)state;
+    expect_tensor("{\"shape\":[1,2],\"dtype\":\"float32\",\"data\":\"AACAPwAAIMA=\"}", x, 2,
+                  DIM(1, 2), true);
+    expect_tensor("{\"shape\":[3],\"dtype\":\"float32\",\"data\":\"AACAPwAAIMAAAID/\"}", x, 1,
+                  DIM(3), true);
+    expect_tensor("{\"shape\":[],\"dtype\":\"float32\",\"data\":\"AACAPw==\"}", x, 0, NULL, true);
+}
+
+static void texts_and_tensors_follow_each_other(void **state)
+{
+    static char long_text[1000];
+    srv_json_writer *w = srv_json_writer_new();
+    size_t n = 0;
+
+    (void)state;
+    assert_non_null(w);
+    assert_int_equal(srv_json_writer_read(w, (char[64]){0}, 64), 0); /* nothing yet */
+    memset(long_text, 'x', sizeof long_text - 1);
+    srv_json_writer_raw(w, "{\"a\":", 5);
+    srv_json_writer_tensor(w, counting, 1, DIM(2), false);
+    srv_json_writer_raw(w, ",\"b\":", 5);
+    srv_json_writer_tensor(w, counting, 1, DIM(1), true);
+    srv_json_writer_format(w, ",\"%s\":%d", long_text, 42);
+    srv_json_writer_raw(w, "", 0);
+    srv_json_writer_raw(w, "}", 1);
+    char *text = read_all(w, 64, &n);
+    assert_int_equal(n, 5 + 5 + 5 +
+                            strlen("{\"shape\":[1],\"dtype\":\"float32\",\"data\":\"AAAAAA==\"}") +
+                            2 + 999 + 4 + 1);
+    assert_memory_equal(text, "{\"a\":[0,1],\"b\":{\"shape\":[1],", 28);
+    assert_string_equal(text + n - 9, "xxxx\":42}");
+    free(text);
+    srv_json_writer_free(w);
+    srv_json_writer_free(NULL);
+}
+
+static void strings_are_escaped_as_json_asks(void **state)
+{
+    srv_json_writer *w = srv_json_writer_new();
+    size_t n = 0;
+
+    (void)state;
+    assert_non_null(w);
+    srv_json_writer_string(w, "");
+    srv_json_writer_string(w, "a\"b\\c/\b\f\n\r\t\x01\x1f\x7f \xc3\xa9\xf0\x9f\x98\x80");
+    char *text = read_all(w, 64, &n);
+    assert_string_equal(text, "\"\"\"a\\\"b\\\\c/\\b\\f\\n\\r\\t\\u0001\\u001f\x7f "
+                              "\xc3\xa9\xf0\x9f\x98\x80\"");
+    free(text);
+    srv_json_writer_free(w);
+}
+
+static float random_float(uint32_t *random)
+{
+    float x;
+
+    *random = *random * 1664525u + 1013904223u;
+    uint32_t bits = *random ^ *random >> 15;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static void the_bytes_do_not_depend_on_how_they_are_cut(void **state)
+{
+    static const size_t dims[][5] = {
+        {333, 0, 0, 0, 0}, {37, 9, 0, 0, 0}, {9, 37, 1, 0, 0}, {3, 1, 37, 3, 0}, {3, 37, 1, 1, 3}};
+    float x[333];
+    uint32_t random = 11;
+
+    (void)state;
+    for (size_t i = 0; i < 333; i++)
+        x[i] = random_float(&random);
+    for (size_t rank = 1; rank <= 5; rank++) {
+        for (int base64 = 0; base64 < 2; base64++) {
+            char *whole = write_tensor(x, rank, dims[rank - 1], base64 != 0, 1 << 20);
+            for (size_t n = 0; n < 140; n = n == 0 ? 64 : n + 1) {
+                char *text = write_tensor(x, rank, dims[rank - 1], base64 != 0, n);
+                assert_string_equal(text, whole);
+                free(text);
+            }
+            free(whole);
+        }
+    }
+}
+
+/* jansson reads the text; then each number is held against its float. */
+static void nested_arrays_are_json_and_read_back(void **state)
+{
+    enum { B = 3, T = 5, D = 7 };
+    float x[B * T * D];
+    uint32_t random = 5;
+    attn_json *v = NULL;
+    attn_error err = {0};
+
+    (void)state;
+    for (size_t i = 0; i < B * T * D; i++)
+        x[i] = random_float(&random);
+    char *text = write_tensor(x, 3, DIM(B, T, D), false, 0);
+    assert_int_equal(attn_json_parse(&v, text, strlen(text), "text", &err), ATTN_OK);
+    assert_int_equal(attn_json_length(v), B);
+    for (size_t b = 0; b < B; b++) {
+        assert_int_equal(attn_json_length(attn_json_at(v, b)), T);
+        for (size_t t = 0; t < T; t++) {
+            const attn_json *row = attn_json_at(attn_json_at(v, b), t);
+            assert_int_equal(attn_json_length(row), D);
+            for (size_t d = 0; d < D; d++) {
+                float want = x[(b * T + t) * D + d];
+                double got = 0;
+                if (!isfinite(want)) {
+                    assert_true(attn_json_is_null(attn_json_at(row, d)));
+                    continue;
+                }
+                assert_true(attn_json_number(attn_json_at(row, d), &got));
+                assert_true((float)got == want);
+            }
+        }
+    }
+    attn_json_free(v);
+    free(text);
+}
+
+static void the_bound_is_an_upper_one_and_near(void **state)
+{
+    static const size_t dims[][5] = {{4, 3, 2, 1, 5},   {1, 1, 1, 1, 1}, {120, 1, 1, 1, 1},
+                                     {1, 1, 1, 1, 120}, {2, 3, 4, 5, 1}, {5, 0, 1, 1, 1},
+                                     {0, 5, 1, 1, 1}};
+    float longest[120];
+
+    (void)state;
+    char digits[ATTN_F32_CHARS];
+    uint32_t random = 1;
+    float x = 1;
+    do
+        x = random_float(&random);
+    while (!isfinite(x) || attn_f32_print(digits, x) < 15);
+    for (size_t i = 0; i < 120; i++)
+        longest[i] = x;
+    for (size_t k = 0; k < sizeof dims / sizeof dims[0]; k++) {
+        for (size_t rank = 0; rank <= 5; rank++) {
+            size_t count = 1;
+            for (size_t i = 0; i < rank; i++)
+                count *= dims[k][i];
+            for (int base64 = 0; base64 < 2; base64++) {
+                char *text = write_tensor(longest, rank, dims[k], base64 != 0, 64);
+                size_t n = strlen(text);
+                size_t bound = srv_json_writer_bound(count, rank, dims[k], base64 != 0);
+                if (bound < n || bound > 2 * n + 150)
+                    fail_msg("%zu bytes, bound %zu: %.60s", n, bound, text);
+                free(text);
+            }
+        }
+    }
+    assert_int_equal(srv_json_writer_bound(SIZE_MAX / 2, 1, DIM(SIZE_MAX / 2), false), SIZE_MAX);
+    assert_int_equal(srv_json_writer_bound(SIZE_MAX / 2, 1, DIM(SIZE_MAX / 2), true), SIZE_MAX);
+    assert_int_equal(srv_json_writer_bound(0, 3, DIM(SIZE_MAX, SIZE_MAX, 0), false), SIZE_MAX);
+}
+
+static void ordinary_numbers_take_more_than_half_the_bound(void **state)
+{
+    enum { N = 1 << 16 };
+    float *x = malloc(N * sizeof *x);
+    uint32_t random = 3;
+
+    (void)state;
+    assert_non_null(x);
+    for (size_t i = 0; i < N; i++) {
+        random = random * 1664525u + 1013904223u;
+        x[i] = (float)random / 0x1p31f - 1.0f;
+    }
+    char *text = write_tensor(x, 2, DIM(N / 8, 8), false, 1 << 16);
+    assert_true(srv_json_writer_bound(N, 2, DIM(N / 8, 8), false) <= 2 * strlen(text));
+    free(text);
+    free(x);
+}
+
+static void a_megabyte_of_floats_is_at_most_4_2_megabytes_of_text(void **state)
+{
+    enum { N = 262144 };
+    float *x = malloc(N * sizeof *x);
+    uint32_t random = 9;
+
+    (void)state;
+    assert_non_null(x);
+    for (size_t i = 0; i < N; i++)
+        do
+            x[i] = random_float(&random);
+        while (!isfinite(x[i]));
+    char *text = write_tensor(x, 1, DIM(N), false, 1 << 16);
+    assert_true(strlen(text) <= 4200000);
+    free(text);
+    free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(brackets_follow_the_dimensions),
+        cmocka_unit_test(empty_tensors_keep_the_levels_above_the_first_zero),
+        cmocka_unit_test(what_json_cannot_say_is_null),
+        cmocka_unit_test(base64_is_a_tensor_object_with_the_very_bits),
+        cmocka_unit_test(texts_and_tensors_follow_each_other),
+        cmocka_unit_test(strings_are_escaped_as_json_asks),
+        cmocka_unit_test(the_bytes_do_not_depend_on_how_they_are_cut),
+        cmocka_unit_test(nested_arrays_are_json_and_read_back),
+        cmocka_unit_test(the_bound_is_an_upper_one_and_near),
+        cmocka_unit_test(ordinary_numbers_take_more_than_half_the_bound),
+        cmocka_unit_test(a_megabyte_of_floats_is_at_most_4_2_megabytes_of_text)};
+    return cmocka_run_group_tests_name("json_writer", tests, NULL, NULL);
+}
