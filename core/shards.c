@@ -24,27 +24,23 @@ const char *attn_file_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-static attn_status fail_memory(attn_error *err, const char *path)
-{
-    return attn_fail(err, ATTN_ENOMEM, "%s: not enough memory to list its files", path);
-}
-
 /* Appends `folder` (n bytes) joined with `name`. */
 static attn_status add(attn_shards *s, const char *folder, size_t n, const char *name,
                        attn_error *err)
 {
-    size_t bytes = n + 1 + strlen(name) + 1;
+    const char *slash = n > 0 && folder[n - 1] != '/' ? "/" : "";
+    size_t bytes = n + strlen(slash) + strlen(name) + 1;
     char **grown = realloc(s->path, (s->count + 1) * sizeof *grown);
     char *path = NULL;
 
-    if (grown == NULL)
-        return fail_memory(err, name);
-    s->path = grown;
-    path = malloc(bytes);
+    if (grown != NULL) {
+        s->path = grown;
+        path = malloc(bytes);
+    }
     if (path == NULL)
-        return fail_memory(err, name);
-    (void)snprintf(path, bytes, "%.*s%s%s", (int)n, folder,
-                   n > 0 && folder[n - 1] != '/' ? "/" : "", name);
+        return attn_fail(err, ATTN_ENOMEM, "%.*s%s%s: not enough memory to list it", (int)n, folder,
+                         slash, name);
+    (void)snprintf(path, bytes, "%.*s%s%s", (int)n, folder, slash, name);
     s->path[s->count++] = path;
     return ATTN_OK;
 }

@@ -1,5 +1,6 @@
 #include "core/archive.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -437,6 +438,47 @@ static void what_is_no_zip_is_told(void **state)
     blob_free(&b);
 }
 
+enum { READERS = 4, ROUNDS = 20 };
+
+static void *read_often(void *arg)
+{
+    const attn_archive *a = arg;
+    size_t wrong = 0;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        for (size_t k = 0; k < attn_archive_count(a); k++) {
+            float out[6] = {0};
+            if (attn_archive_read_f32(a, attn_archive_at(a, k), out, NULL) != ATTN_OK ||
+                out[5] != six[5] + (float)k)
+                wrong++;
+        }
+    }
+    return wrong == 0 ? NULL : arg;
+}
+
+static void several_threads_read_one_archive(void **state)
+{
+    pack z = {0};
+    pthread_t thread[READERS];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char name[8];
+        blob b = npy_of_six((float)i);
+        (void)snprintf(name, sizeof name, "%c.npy", 'a' + i);
+        pack_add(&z, stored(name, &b));
+        blob_free(&b);
+    }
+    attn_archive *a = open_ok(pack_write(&z, "w.npz"));
+    for (size_t i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, read_often, a), 0);
+    for (size_t i = 0; i < READERS; i++) {
+        void *wrong = NULL;
+        assert_int_equal(pthread_join(thread[i], &wrong), 0);
+        assert_null(wrong);
+    }
+    attn_archive_close(a);
+}
+
 /* Every byte of a small archive in turn gets other values. */
 static void every_mutated_byte_is_accepted_or_refused_cleanly(void **state)
 {
@@ -492,7 +534,8 @@ static bool run_numpy(const char *script)
 
     assert_true(child >= 0);
     if (child == 0) {
-        (void)freopen("/dev/null", "w", stderr);
+        if (freopen("/dev/null", "w", stderr) == NULL)
+            _exit(126);
         (void)execl("/usr/bin/python3", "python3", "-c", script, scratch_dir(), (char *)NULL);
         _exit(127);
     }
@@ -554,6 +597,7 @@ int main(void)
         cmocka_unit_test(b19_object_members_are_refused_with_a_hint),
         cmocka_unit_test(members_that_are_no_arrays_are_passed_over),
         cmocka_unit_test(what_is_no_zip_is_told),
+        cmocka_unit_test(several_threads_read_one_archive),
         cmocka_unit_test(every_mutated_byte_is_accepted_or_refused_cleanly),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
