@@ -179,8 +179,8 @@ static mhd_result queue_reply(srv_exchange *x)
 static void cut(srv_exchange *x)
 {
     char answer[SRV_PROBLEM_BYTES + 2 * SRV_EXTRA_BYTES];
-    size_t n = srv_reply_print(x, answer, sizeof answer);
-    x->bytes_out = x->reply.n;
+    size_t n = x->reply.read == NULL ? srv_reply_print(x, answer, sizeof answer) : 0;
+    x->bytes_out = n > 0 ? x->reply.n : 0;
     x->cut = true;
     srv_conn_cut(x->conn, answer, n);
 }
