@@ -684,8 +684,9 @@ static void A17_neither_padding_nor_denormals_are_slow(void **state)
     for (size_t b = 0; b < B; b++)
         lengths[b] = (int64_t)(16 + b * (T - 16) / (B - 1));
     double full = best_time(B, T, 1, NULL);
-    assert_true(best_time(B, T, 1, lengths) <= 1.5 * full + 0.01);
-    assert_true(best_time(B, T, 1e-39, NULL) <= 3 * full + 0.01);
+    double ragged = best_time(B, T, 1, lengths), tiny = best_time(B, T, 1e-39, NULL);
+    if (ragged > 1.5 * full + 0.01 || tiny > 3 * full + 0.01)
+        fail_msg("full batch %.3f s, padded %.3f s, of denormals %.3f s", full, ragged, tiny);
 }
 
 static void A18_nothing_in_gives_nothing_out(void **state)
