@@ -59,13 +59,19 @@ ATTN_NODISCARD attn_status cfg_load(cfg_config **out, int argc, char *const argv
                                     char *const environ_[], cfg_action *action, attn_error *err);
 void cfg_free(cfg_config *c); /* takes NULL */
 
-/* Writes one line a key, "path = value (source)", secrets hidden. Returns malloc()ed text or NULL. */
+/* What was passed over and may be a slip: environment variables that begin with ATTND_ and set nothing.
+ * Sentences for the log, valid until cfg_free(). */
+size_t cfg_warning_count(const cfg_config *c);
+const char *cfg_warning(const cfg_config *c, size_t i);
+
+/* Writes one line a key, "path = value (source)". Returns malloc()ed text or NULL. */
 char *cfg_print(const cfg_config *c);
 
 /* The flags and keys as text for --help; static. */
 const char *cfg_help(void);
 
-/* "256MiB", "10s" in both directions. */
+/* "256MiB", "1.5GiB", "4096" (bytes); "10s", "500ms", "1.5min" (a unit must be there). Parts of a byte
+ * or millisecond are cut off. *bytes and *ms are set only on success. */
 bool cfg_parse_size(const char *text, uint64_t *bytes);
 bool cfg_parse_duration(const char *text, int64_t *ms);
 

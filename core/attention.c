@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attention_private.h"
+#include "cpu.h"
 #include "kern.h"
 #include "rope.h"
 
@@ -45,29 +46,35 @@ static void *carve(carver *c, size_t n, size_t size)
     return p;
 }
 
-/* One sequence's share: Q [T, H*d], K and V side by side [S, G*d + G*e], and the joined context
- * [T, H*e] unless it may overwrite Q (each task reads its block of Q before it writes there). */
+/* One sequence's share: Q [T, H*d], K and V of the new tokens side by side [kv_len, G*d + G*e], K and V
+ * packed, and the joined context [T, H*e] unless it may overwrite Q (a task reads its block of Q before it
+ * writes there). */
 static void carve_item(carver *c, attn_item *it, const attn_layer *layer, const attn_heads *n,
                        const attn_sequence *s)
 {
     size_t hd = n->num_heads * n->head_dim, he = n->num_heads * n->v_head_dim;
-    size_t kv = n->num_kv_heads * (n->head_dim + n->v_head_dim);
-    size_t s_len = s->past_len + s->kv_len;
-    bool own_kv = layer != NULL || s->past_len != 0;
-    float *q = layer != NULL ? carve(c, s->q_len * hd, sizeof(float)) : NULL;
-    float *keys = own_kv ? carve(c, s_len * kv, sizeof(float)) : NULL;
-    float *joined = NULL;
+    size_t kv = n->num_kv_heads * (n->head_dim + n->v_head_dim), s_len = s->past_len + s->kv_len;
+    float *q = NULL, *new_kv = NULL, *joined = NULL;
 
-    if (layer != NULL)
+    if (layer != NULL) {
+        q = carve(c, s->q_len * hd, sizeof(float));
+        new_kv = carve(c, s->kv_len * kv, sizeof(float));
         joined = n->head_dim == n->v_head_dim ? q : carve(c, s->q_len * he, sizeof(float));
+    }
+    float *packed_key =
+        carve(c, n->num_kv_heads * attn_packed_floats(n->head_dim, s_len), sizeof(float));
+    float *packed_value =
+        carve(c, n->num_kv_heads * attn_packed_floats(s_len, n->v_head_dim), sizeof(float));
     if (it == NULL)
         return;
     it->s_len = s_len;
+    it->packed_key = packed_key;
+    it->packed_value = packed_value;
     it->query = layer != NULL ? (attn_view){q, n->head_dim, hd} : s->query;
-    it->key = own_kv ? (attn_view){keys, n->head_dim, kv} : s->key;
-    it->value = own_kv ? (attn_view){keys, n->v_head_dim, kv} : s->value;
-    if (own_kv && keys != NULL)
-        it->value.data += n->num_kv_heads * n->head_dim;
+    it->key = layer != NULL ? (attn_view){new_kv, n->head_dim, kv} : s->key;
+    it->value = layer != NULL
+                    ? (attn_view){new_kv + n->num_kv_heads * n->head_dim, n->v_head_dim, kv}
+                    : s->value;
     /* The heads are joined where the caller wants them, else over Q; without a layer the context itself
      * is the output. */
     if (s->joined_context != NULL)
@@ -82,7 +89,7 @@ static void carve_item(carver *c, attn_item *it, const attn_layer *layer, const 
 
 static size_t scratch_floats(const attn_heads *n, size_t longest)
 {
-    return tiles(STRIP_ROWS * n->head_dim, 16) * 16 + STRIP_ROWS * tiles(longest, 16) * 16;
+    return tiles(STRIP_ROWS * n->head_dim, 16) * 16 + STRIP_ROWS * (tiles(longest, 16) * 16 + 16);
 }
 
 size_t attn_sequence_bytes(const attn_layer *layer, const attn_heads *heads,
@@ -110,71 +117,99 @@ static bool canceled(const attn_run *run)
     return run->cancel != NULL && atomic_load(run->cancel);
 }
 
-/* out[rows from r0, columns from c0] = in weight + bias, one tile of it. */
-static void project_tile(const float *in, size_t in_width, size_t rows, const float *weight,
-                         const float *bias, float *out, size_t out_width, size_t index)
-{
-    size_t columns = tiles(out_width, PROJECTION_COLUMNS);
-    size_t r0 = index / columns * PROJECTION_ROWS, c0 = index % columns * PROJECTION_COLUMNS;
-    size_t m = min_size(rows - r0, PROJECTION_ROWS),
-           n = min_size(out_width - c0, PROJECTION_COLUMNS);
+/* A product of the rows of a sequence, cut into tiles of rows by one panel of columns. */
+typedef struct {
+    const float *in;
+    size_t rows, in_width;
+    const float *weight, *bias;
+    float *out;
+    size_t out_width; /* columns, and the row stride */
+} projection;
 
-    for (size_t r = 0; r < m && bias != NULL; r++)
-        memcpy(out + (r0 + r) * out_width + c0, bias + c0, n * sizeof(float));
-    attn_product p = {
-        .m = m,
-        .n = n,
-        .k = in_width,
-        .a = in + r0 * in_width,
-        .lda = in_width,
-        .b = weight + c0,
-        .ldb = out_width,
-        .c = out + r0 * out_width + c0,
-        .ldc = out_width,
-        .add = bias != NULL,
-    };
-    attn_kernels.product(&p);
+static size_t projection_tasks(const projection *p)
+{
+    return tiles(p->rows, PROJECTION_ROWS) * attn_panel_count(p->out_width);
+}
+
+static void project(const projection *p, size_t index)
+{
+    size_t columns = attn_panel_count(p->out_width);
+    size_t r0 = index / columns * PROJECTION_ROWS, c0 = index % columns * attn_kernels.panel;
+
+    attn_kernels.product(&(attn_product){
+        .m = min_size(p->rows - r0, PROJECTION_ROWS),
+        .n = min_size(p->out_width - c0, attn_kernels.panel),
+        .k = p->in_width,
+        .a = p->in + r0 * p->in_width,
+        .lda = p->in_width,
+        .b = p->weight + c0 * p->in_width,
+        .c = p->out + r0 * p->out_width + c0,
+        .ldc = p->out_width,
+        .bias = p->bias == NULL ? NULL : p->bias + c0,
+    });
+}
+
+static projection query_projection(const attn_run *run, const attn_item *it)
+{
+    const attn_layer *l = run->layer;
+    return (projection){it->seq->x, it->seq->q_len, l->spec.d_model,     l->wq,
+                        l->bq,      it->query.data, it->query.row_stride};
+}
+
+static projection key_value_projection(const attn_run *run, const attn_item *it)
+{
+    const attn_layer *l = run->layer;
+    const attn_sequence *s = it->seq;
+    return (projection){s->context != NULL ? s->context : s->x,
+                        s->kv_len,
+                        l->spec.d_kv,
+                        l->wkv,
+                        l->bkv,
+                        it->key.data,
+                        it->key.row_stride};
+}
+
+static projection output_projection(const attn_run *run, const attn_item *it)
+{
+    const attn_layer *l = run->layer;
+    return (projection){it->context.data, it->seq->q_len, it->context.row_stride, l->wo, l->bo,
+                        it->seq->output,  l->spec.d_out};
 }
 
 static void query_task(void *arg, size_t task, size_t worker)
 {
     attn_run *run = arg;
-    const attn_layer *l = run->layer;
     size_t index = 0;
 
     (void)worker;
     const attn_item *it = attn_find_item(run, ATTN_PHASE_QUERY, task, &index);
+    projection p = query_projection(run, it);
     if (!canceled(run))
-        project_tile(it->seq->x, l->spec.d_model, it->seq->q_len, l->wq, l->bq, it->query.data,
-                     it->query.row_stride, index);
+        project(&p, index);
 }
 
 static void key_value_task(void *arg, size_t task, size_t worker)
 {
     attn_run *run = arg;
-    const attn_layer *l = run->layer;
     size_t index = 0;
 
     (void)worker;
     const attn_item *it = attn_find_item(run, ATTN_PHASE_KEY_VALUE, task, &index);
-    const attn_sequence *s = it->seq;
+    projection p = key_value_projection(run, it);
     if (!canceled(run))
-        project_tile(s->context != NULL ? s->context : s->x, l->spec.d_kv, s->kv_len, l->wkv,
-                     l->bkv, it->key.data + s->past_len * it->key.row_stride, it->key.row_stride,
-                     index);
+        project(&p, index);
 }
 
 static void output_task(void *arg, size_t task, size_t worker)
 {
     attn_run *run = arg;
-    const attn_layer *l = run->layer;
     size_t index = 0;
 
     (void)worker;
     const attn_item *it = attn_find_item(run, ATTN_PHASE_OUTPUT, task, &index);
+    projection p = output_projection(run, it);
     if (!canceled(run))
-        project_tile(it->context.data, it->context.row_stride, it->seq->q_len, l->wo, l->bo,
-                     it->seq->output, l->spec.d_out, index);
+        project(&p, index);
 }
 
 /* --- rows between projection and attention --------------------------------------------------- */
@@ -234,48 +269,69 @@ static bool row_finite(const attn_view *v, size_t row, size_t heads, size_t widt
     return true;
 }
 
-/* Key and value of the past, or without a layer of the new tokens, join the workspace. */
-static void join_key_value(const attn_run *run, const attn_item *it, size_t j)
+const float *attn_source_key(const attn_run *run, const attn_item *it, size_t g, size_t j)
 {
     const attn_sequence *s = it->seq;
-    const attn_heads *n = &run->heads;
-    bool past = j < s->past_len;
+    return j < s->past_len
+               ? s->past_key + (g * s->past_len + j) * run->heads.head_dim
+               : it->key.data + g * it->key.head_stride + (j - s->past_len) * it->key.row_stride;
+}
 
-    if (!past && (run->layer != NULL || s->past_len == 0))
-        return;
-    for (size_t g = 0; g < n->num_kv_heads; g++) {
-        const float *key =
-            past ? s->past_key + (g * s->past_len + j) * n->head_dim
-                 : s->key.data + g * s->key.head_stride + (j - s->past_len) * s->key.row_stride;
-        const float *value = past ? s->past_value + (g * s->past_len + j) * n->v_head_dim
-                                  : s->value.data + g * s->value.head_stride +
-                                        (j - s->past_len) * s->value.row_stride;
-        memcpy(it->key.data + g * it->key.head_stride + j * it->key.row_stride, key,
-               n->head_dim * sizeof(float));
-        memcpy(it->value.data + g * it->value.head_stride + j * it->value.row_stride, value,
-               n->v_head_dim * sizeof(float));
+const float *attn_source_value(const attn_run *run, const attn_item *it, size_t g, size_t j)
+{
+    const attn_sequence *s = it->seq;
+    return j < s->past_len ? s->past_value + (g * s->past_len + j) * run->heads.v_head_dim
+                           : it->value.data + g * it->value.head_stride +
+                                 (j - s->past_len) * it->value.row_stride;
+}
+
+/* Packs keys [j0, j1) of one head and hands them out; all of them are past or all are new. */
+static void pack_keys(attn_run *run, const attn_item *it, size_t g, size_t j0, size_t j1)
+{
+    const attn_heads *n = &run->heads;
+    const attn_sequence *s = it->seq;
+    const float *key = attn_source_key(run, it, g, j0), *value = attn_source_value(run, it, g, j0);
+    bool past = j0 < s->past_len;
+    size_t key_stride = past ? n->head_dim : it->key.row_stride;
+    size_t value_stride = past ? n->v_head_dim : it->value.row_stride;
+
+    attn_pack_transposed(it->packed_key + g * attn_packed_floats(n->head_dim, it->s_len),
+                         n->head_dim, it->s_len, j0, key, j1 - j0, key_stride);
+    attn_pack_rows(it->packed_value + g * attn_packed_floats(it->s_len, n->v_head_dim), it->s_len,
+                   n->v_head_dim, j0, value, j1 - j0, value_stride);
+    for (size_t j = j0; j < j1; j++, key += key_stride, value += value_stride) {
+        if (s->key_out.data != NULL)
+            memcpy(s->key_out.data + g * s->key_out.head_stride + j * s->key_out.row_stride, key,
+                   n->head_dim * sizeof(float));
+        if (s->value_out.data != NULL)
+            memcpy(s->value_out.data + g * s->value_out.head_stride + j * s->value_out.row_stride,
+                   value, n->v_head_dim * sizeof(float));
+        if (!attn_kernels.all_finite(key, n->head_dim) ||
+            !attn_kernels.all_finite(value, n->v_head_dim))
+            atomic_store(&run->dirty, true);
     }
 }
 
-static void key_value_row(attn_run *run, const attn_item *it, size_t j)
+static void key_value_rows(attn_run *run, const attn_item *it, size_t j0, size_t j1)
 {
     const attn_sequence *s = it->seq;
     const attn_heads *n = &run->heads;
+    size_t border = j0 > s->past_len ? j0 : min_size(s->past_len, j1);
 
-    join_key_value(run, it, j);
-    if (run->layer != NULL && j >= s->past_len) {
+    for (size_t j = border; j < j1 && run->layer != NULL; j++) {
         size_t new_j = j - s->past_len;
         int64_t position = s->context == NULL && s->positions != NULL
                                ? s->positions[new_j]
                                : s->key_position_offset + (int64_t)new_j;
-        finish_heads(run->layer, it->key.data + j * it->key.row_stride, n->num_kv_heads,
+        finish_heads(run->layer, it->key.data + new_j * it->key.row_stride, n->num_kv_heads,
                      run->layer->k_norm, position);
     }
-    copy_row(&s->key_out, &it->key, j, n->num_kv_heads, n->head_dim);
-    copy_row(&s->value_out, &it->value, j, n->num_kv_heads, n->v_head_dim);
-    if (!row_finite(&it->key, j, n->num_kv_heads, n->head_dim) ||
-        !row_finite(&it->value, j, n->num_kv_heads, n->v_head_dim))
-        atomic_store(&run->dirty, true);
+    for (size_t g = 0; g < n->num_kv_heads; g++) {
+        if (j0 < border)
+            pack_keys(run, it, g, j0, border);
+        if (border < j1)
+            pack_keys(run, it, g, border, j1);
+    }
 }
 
 static void query_row(attn_run *run, const attn_item *it, size_t i)
@@ -299,13 +355,13 @@ static void row_task(void *arg, size_t task, size_t worker)
 
     (void)worker;
     const attn_item *it = attn_find_item(run, ATTN_PHASE_ROWS, task, &index);
-    size_t r0 = index * STRIP_ROWS;
+    size_t r0 = index * PACK_ROWS;
     if (canceled(run))
         return;
-    for (size_t i = r0; i < min_size(r0 + STRIP_ROWS, it->seq->q_len); i++)
+    for (size_t i = r0; i < min_size(r0 + PACK_ROWS, it->seq->q_len); i++)
         query_row(run, it, i);
-    for (size_t j = r0; j < min_size(r0 + STRIP_ROWS, it->s_len); j++)
-        key_value_row(run, it, j);
+    if (r0 < it->s_len)
+        key_value_rows(run, it, r0, min_size(r0 + PACK_ROWS, it->s_len));
 }
 
 /* --- what is not finite ---------------------------------------------------------------------- */
@@ -344,6 +400,22 @@ static attn_status clean_query(attn_run *run, attn_item *it, size_t h, size_t i,
     return ATTN_OK;
 }
 
+/* Key j of head g gets zeros in the packed copies. */
+static void zero_packed(const attn_run *run, const attn_item *it, size_t g, size_t j)
+{
+    const attn_heads *n = &run->heads;
+    float *key = it->packed_key + g * attn_packed_floats(n->head_dim, it->s_len);
+    float *value = it->packed_value + g * attn_packed_floats(it->s_len, n->v_head_dim);
+    size_t p = j / attn_kernels.panel, width = attn_panel_width(it->s_len, p);
+
+    for (size_t l = 0; l < n->head_dim; l++)
+        key[p * attn_kernels.panel * n->head_dim + l * width + j % attn_kernels.panel] = 0.0F;
+    for (size_t c = 0; c < attn_panel_count(n->v_head_dim); c++) {
+        size_t w = attn_panel_width(n->v_head_dim, c);
+        memset(value + c * attn_kernels.panel * it->s_len + j * w, 0, w * sizeof(float));
+    }
+}
+
 static attn_status clean_key_value(attn_run *run, attn_item *it, size_t g, size_t j,
                                    attn_error *err)
 {
@@ -351,10 +423,8 @@ static attn_status clean_key_value(attn_run *run, attn_item *it, size_t g, size_
     const attn_sequence *s = it->seq;
     size_t group = n->num_heads / n->num_kv_heads;
 
-    if (attn_kernels.all_finite(it->key.data + g * it->key.head_stride + j * it->key.row_stride,
-                                n->head_dim) &&
-        attn_kernels.all_finite(
-            it->value.data + g * it->value.head_stride + j * it->value.row_stride, n->v_head_dim))
+    if (attn_kernels.all_finite(attn_source_key(run, it, g, j), n->head_dim) &&
+        attn_kernels.all_finite(attn_source_value(run, it, g, j), n->v_head_dim))
         return ATTN_OK;
     for (size_t h = g * group; h < (g + 1) * group; h++) {
         for (size_t i = 0; i < s->q_len; i++) {
@@ -366,8 +436,7 @@ static attn_status clean_key_value(attn_run *run, attn_item *it, size_t g, size_
                               s->context != NULL ? s->context : s->x, run->layer->spec.d_kv, err);
         }
     }
-    zero_row(&it->key, j, g, n->head_dim);
-    zero_row(&it->value, j, g, n->v_head_dim);
+    zero_packed(run, it, g, j);
     zero_row(&s->key_out, j, g, n->head_dim);
     zero_row(&s->value_out, j, g, n->v_head_dim);
     return ATTN_OK;
@@ -398,8 +467,8 @@ static void check_output_task(void *arg, size_t task, size_t worker)
 
     (void)worker;
     const attn_item *it = attn_find_item(run, ATTN_PHASE_ROWS, task, &index);
-    size_t r0 = index * STRIP_ROWS;
-    for (size_t i = r0; i < min_size(r0 + STRIP_ROWS, it->seq->q_len); i++) {
+    size_t r0 = index * PACK_ROWS;
+    for (size_t i = r0; i < min_size(r0 + PACK_ROWS, it->seq->q_len); i++) {
         bool fine = true;
         if (it->context.data != NULL)
             fine = row_finite(&it->context, i, run->heads.num_heads, run->heads.v_head_dim);
@@ -415,23 +484,22 @@ static void check_output_task(void *arg, size_t task, size_t worker)
 
 static void number_tasks(attn_run *run)
 {
-    const attn_layer *l = run->layer;
     bool together = run->opt->want_maps && run->opt->reduce != ATTN_REDUCE_NONE;
 
     for (size_t i = 0; i < run->n; i++) {
         attn_item *it = &run->items[i];
         const attn_sequence *s = it->seq;
-        size_t rows = tiles(s->q_len, PROJECTION_ROWS), strips = tiles(s->q_len, STRIP_ROWS);
+        size_t strips = tiles(s->q_len, STRIP_ROWS);
         size_t tasks[ATTN_PHASES] = {
-            [ATTN_PHASE_ROWS] = max_size(strips, tiles(it->s_len, STRIP_ROWS)),
+            [ATTN_PHASE_ROWS] = tiles(max_size(s->q_len, it->s_len), PACK_ROWS),
             [ATTN_PHASE_STRIP] = strips * (together ? 1 : run->heads.num_heads),
         };
-        if (l != NULL) {
-            tasks[ATTN_PHASE_QUERY] = rows * tiles(it->query.row_stride, PROJECTION_COLUMNS);
-            tasks[ATTN_PHASE_KEY_VALUE] =
-                tiles(s->kv_len, PROJECTION_ROWS) * tiles(it->key.row_stride, PROJECTION_COLUMNS);
-            if (s->output != NULL)
-                tasks[ATTN_PHASE_OUTPUT] = rows * tiles(l->spec.d_out, PROJECTION_COLUMNS);
+        if (run->layer != NULL) {
+            projection q = query_projection(run, it), kv = key_value_projection(run, it);
+            projection out = output_projection(run, it);
+            tasks[ATTN_PHASE_QUERY] = projection_tasks(&q);
+            tasks[ATTN_PHASE_KEY_VALUE] = projection_tasks(&kv);
+            tasks[ATTN_PHASE_OUTPUT] = s->output != NULL ? projection_tasks(&out) : 0;
         }
         for (size_t phase = 0; phase < ATTN_PHASES; phase++) {
             it->first[phase] = run->tasks[phase];
@@ -452,6 +520,21 @@ const attn_item *attn_find_item(const attn_run *run, attn_phase phase, size_t ta
     }
     *index = task - run->items[lo].first[phase];
     return &run->items[lo];
+}
+
+static attn_status run_phases(attn_run *run, attn_pool *pool, attn_error *err)
+{
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_QUERY], query_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_KEY_VALUE], key_value_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_ROWS], row_task, run);
+    if (atomic_load(&run->dirty) && !canceled(run))
+        ATTN_TRY(clean(run, err));
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_STRIP], attn_strip_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_OUTPUT], output_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_ROWS], check_output_task, run);
+    if (canceled(run))
+        return attn_fail(err, ATTN_ECANCELED, "the computation was canceled");
+    return ATTN_OK;
 }
 
 attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
@@ -481,16 +564,10 @@ attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
     }
     number_tasks(&run);
 
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_QUERY], query_task, &run);
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_KEY_VALUE], key_value_task, &run);
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_ROWS], row_task, &run);
-    if (atomic_load(&run.dirty) && !canceled(&run))
-        ATTN_TRY(clean(&run, err));
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_STRIP], attn_strip_task, &run);
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_OUTPUT], output_task, &run);
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_ROWS], check_output_task, &run);
-    if (canceled(&run))
-        return attn_fail(err, ATTN_ECANCELED, "the computation was canceled");
+    uint64_t state = attn_flush_subnormals(); /* as the other workers do */
+    attn_status rc = run_phases(&run, pool, err);
+    attn_restore_float_state(state);
+    ATTN_TRY(rc);
     uint64_t place = atomic_load(&run.overflow);
     if (place != UINT64_MAX)
         return attn_fail(

@@ -128,10 +128,11 @@ static size_t map_slot(const attn_run *run, size_t h)
     return o->num_heads;
 }
 
-/* Writes one map row; row[j] is the value at key j for j in [lo, hi), `outside` everywhere else. When
- * heads are reduced, `first` tells the first chosen head and the row is combined with what is there. */
+/* Writes one map row: factor * row[j] at key j for j in [lo, hi), `outside` everywhere else. When heads are
+ * reduced, `first` tells the first chosen head and the row is combined with what is there. */
 static void store_map_row(const attn_run *run, const attn_item *it, size_t slot, bool first,
-                          size_t i, const float *row, size_t lo, size_t hi, float outside)
+                          size_t i, const float *row, float factor, size_t lo, size_t hi,
+                          float outside)
 {
     const attn_options *o = run->opt;
     const attn_view *maps = &it->seq->maps;
@@ -140,12 +141,22 @@ static void store_map_row(const attn_run *run, const attn_item *it, size_t slot,
         return;
     bool reduced = o->reduce != ATTN_REDUCE_NONE;
     float *out = maps->data + (i - o->q_from) * maps->row_stride;
-    if (!reduced)
+    size_t end = o->k_from + it->seq->map_columns;
+    if (!reduced) {
         out += slot * maps->head_stride;
-    for (size_t j = o->k_from; j < o->k_from + it->seq->map_columns; j++) {
-        float v = j >= lo && j < hi ? row[j] : outside;
+        lo = lo < o->k_from ? o->k_from : lo > end ? end : lo;
+        hi = hi > end ? end : hi < lo ? lo : hi;
+        for (size_t j = o->k_from; j < lo; j++)
+            out[j - o->k_from] = outside;
+        attn_kernels.scale(out + (lo - o->k_from), row + lo, hi - lo, factor);
+        for (size_t j = hi; j < end; j++)
+            out[j - o->k_from] = outside;
+        return;
+    }
+    for (size_t j = o->k_from; j < end; j++) {
+        float v = j >= lo && j < hi ? factor * row[j] : outside;
         float *cell = out + (j - o->k_from);
-        if (!reduced || first)
+        if (first)
             *cell = v;
         else if (o->reduce == ATTN_REDUCE_MEAN)
             *cell += v;
@@ -174,56 +185,93 @@ typedef struct {
     const attn_item *it;
     size_t r0, rows; /* of the strip */
     float *q;        /* [rows, d], already scaled */
-    float *scores;   /* [rows][width] by width; column 0 is key `base` */
+    float *scores;   /* [rows][width]; column 0 is key `base`, the begin of a panel */
     size_t width, base;
+    float factor[STRIP_ROWS]; /* 1 / sum of each row's exponentials; 0 for a row without keys */
 } strip;
 
-static void score_columns(const strip *t, size_t h, size_t from, size_t to)
+/* Scores of all rows with keys [from, to), and with the rest of their panels. */
+static void score_columns(strip *t, size_t h, size_t from, size_t to)
 {
     const attn_heads *n = &t->run->heads;
-    const attn_view *key = &t->it->key;
-    size_t g = h / (n->num_heads / n->num_kv_heads);
-    attn_product p = {
-        .m = t->rows,
-        .n = to - from,
-        .k = n->head_dim,
-        .a = t->q,
-        .lda = n->head_dim,
-        .b = key->data + g * key->head_stride + from * key->row_stride,
-        .ldb = key->row_stride,
-        .b_transposed = true,
-        .c = t->scores,
-        .ldc = t->width,
-    };
-    attn_kernels.product(&p);
+    size_t s_len = t->it->s_len, g = h / (n->num_heads / n->num_kv_heads);
+    const float *key = t->it->packed_key + g * attn_packed_floats(n->head_dim, s_len);
+
+    t->base = from / attn_kernels.panel * attn_kernels.panel;
+    for (size_t j = t->base; j < to; j += attn_kernels.panel)
+        attn_kernels.product(&(attn_product){
+            .m = t->rows,
+            .n = attn_panel_width(s_len, j / attn_kernels.panel),
+            .k = n->head_dim,
+            .a = t->q,
+            .lda = n->head_dim,
+            .b = key + j * n->head_dim,
+            .c = t->scores + (j - t->base),
+            .ldc = t->width,
+        });
+}
+
+/* The context rows of head h: exponentials times values of keys [base, end), divided by the sums. */
+static void weigh_values(const strip *t, size_t h, size_t end)
+{
+    const attn_heads *n = &t->run->heads;
+    const attn_view *context = &t->it->context;
+    size_t s_len = t->it->s_len, g = h / (n->num_heads / n->num_kv_heads);
+    const float *value = t->it->packed_value + g * attn_packed_floats(s_len, n->v_head_dim);
+    float *out = context->data + h * context->head_stride + t->r0 * context->row_stride;
+
+    for (size_t c0 = 0; c0 < n->v_head_dim; c0 += attn_kernels.panel) {
+        size_t columns =
+            n->v_head_dim - c0 < attn_kernels.panel ? n->v_head_dim - c0 : attn_kernels.panel;
+        attn_kernels.product(&(attn_product){
+            .m = t->rows,
+            .n = columns,
+            .k = end - t->base,
+            .a = t->scores,
+            .lda = t->width,
+            .b = value + c0 * s_len +
+                 t->base * attn_panel_width(n->v_head_dim, c0 / attn_kernels.panel),
+            .c = out + c0,
+            .ldc = context->row_stride,
+        });
+    }
+    for (size_t r = 0; r < t->rows; r++)
+        attn_kernels.scale(out + r * context->row_stride, out + r * context->row_stride,
+                           n->v_head_dim, t->factor[r]);
+    const attn_sequence *s = t->it->seq;
+    if (t->run->layer != NULL || s->output == NULL || s->joined_context == NULL)
+        return;
+    for (size_t r = 0; r < t->rows; r++)
+        memcpy(s->output + h * s->output_head_stride + (t->r0 + r) * n->v_head_dim,
+               out + r * context->row_stride, n->v_head_dim * sizeof(float));
 }
 
 /* The stages before the mask show every cell, so they are computed over all the columns asked for, apart
- * from the softmax, whose bits must not depend on what is asked. */
-static void store_raw_stage(const strip *t, size_t h, size_t slot, bool first)
+ * from the softmax, whose work must not depend on what is asked. */
+static void store_raw_stage(strip *t, size_t h, size_t slot, bool first)
 {
     attn_run *run = t->run;
     const attn_options *o = run->opt;
-    size_t k_to = o->k_from + t->it->seq->map_columns;
-    size_t to = k_to < t->it->s_len ? k_to : t->it->s_len;
-    size_t n = to > o->k_from ? to - o->k_from : 0;
+    size_t end = o->k_from + t->it->seq->map_columns;
+    size_t to = end < t->it->s_len ? end : t->it->s_len;
 
-    if (n != 0)
+    if (o->k_from < to)
         score_columns(t, h, o->k_from, to);
+    else
+        to = o->k_from;
     for (size_t r = 0; r < t->rows; r++) {
-        float *row = t->scores + r * t->width;
+        float *row = t->scores + r * t->width - t->base; /* row[j] is key j */
         if (o->stage == ATTN_SOFTCAPPED && o->softcap > 0.0F)
-            soft_cap(row, n, o->softcap);
-        if (!attn_kernels.all_finite(row, n))
+            soft_cap(row + o->k_from, to - o->k_from, o->softcap);
+        if (!attn_kernels.all_finite(row + o->k_from, to - o->k_from))
             attn_note_overflow(run, t->it, t->r0 + r);
-        store_map_row(run, t->it, slot, first, t->r0 + r, row - o->k_from, o->k_from, o->k_from + n,
-                      0.0F);
+        store_map_row(run, t->it, slot, first, t->r0 + r, row, 1.0F, o->k_from, to, 0.0F);
     }
 }
 
-/* Scores of row r become probabilities over keys [lo, hi); all else of the row becomes zero. Returns the
+/* Scores of row r become exponentials over keys [lo, hi); the rest of [base, end) becomes zero. Returns the
  * row's logsumexp, -Infinity for a row without keys. */
-static float softmax_row(const strip *t, size_t h, size_t r, size_t lo, size_t hi, size_t end,
+static float softmax_row(strip *t, size_t h, size_t r, size_t lo, size_t hi, size_t end,
                          size_t slot, bool first)
 {
     attn_run *run = t->run;
@@ -231,17 +279,18 @@ static float softmax_row(const strip *t, size_t h, size_t r, size_t lo, size_t h
     size_t i = t->r0 + r;
     float *row = t->scores + r * t->width - t->base; /* row[j] is key j */
     bool mapped = slot < o->num_heads;
+    float logsumexp = -INFINITY;
 
     if (o->softcap > 0.0F)
         soft_cap(row + lo, hi - lo, o->softcap);
     add_position_bias(run, t->it, h, i, row, lo, hi);
     size_t left = apply_mask(t->it->seq, h, i, row, lo, hi);
     if (mapped && o->stage == ATTN_MASKED)
-        store_map_row(run, t->it, slot, first, i, row, lo, hi, -INFINITY);
+        store_map_row(run, t->it, slot, first, i, row, 1.0F, lo, hi, -INFINITY);
 
-    float logsumexp = -INFINITY;
+    t->factor[r] = 0.0F;
     if (left == 0) {
-        memset(row + t->base, 0, (end - t->base) * sizeof(float));
+        lo = hi = t->base;
         atomic_fetch_add(&run->fully_masked, 1);
     } else {
         float max = attn_kernels.row_max(row + lo, hi - lo);
@@ -249,12 +298,12 @@ static float softmax_row(const strip *t, size_t h, size_t r, size_t lo, size_t h
         if (!isfinite(max) || !isfinite(sum))
             attn_note_overflow(run, t->it, i);
         logsumexp = max + logf(sum);
-        attn_kernels.scale(row + lo, row + lo, hi - lo, 1.0F / sum);
-        memset(row + t->base, 0, (lo - t->base) * sizeof(float));
-        memset(row + hi, 0, (end - hi) * sizeof(float));
+        t->factor[r] = 1.0F / sum;
     }
+    memset(row + t->base, 0, (lo - t->base) * sizeof(float));
+    memset(row + hi, 0, (end - hi) * sizeof(float));
     if (mapped && o->stage == ATTN_PROBABILITIES)
-        store_map_row(run, t->it, slot, first, i, row, t->base, end, 0.0F);
+        store_map_row(run, t->it, slot, first, i, row, t->factor[r], lo, hi, 0.0F);
     return logsumexp;
 }
 
@@ -285,39 +334,18 @@ static void strip_head(strip *t, size_t h, bool first)
     if (slot < o->num_heads && (o->stage == ATTN_SCORES || o->stage == ATTN_SOFTCAPPED))
         store_raw_stage(t, h, slot, first);
 
-    t->base = lo;
-    if (hi > lo)
-        score_columns(t, h, lo, hi);
+    score_columns(t, h, lo, hi);
     for (size_t r = 0; r < t->rows; r++) {
         size_t from = 0, to = 0;
         attn_row_range(run, it, t->r0 + r, &from, &to);
         if (from == to)
-            from = to = lo;
+            from = to = t->base;
         float lse = softmax_row(t, h, r, from, to, hi, slot, first);
         if (it->seq->logsumexp != NULL)
             it->seq->logsumexp[h * it->seq->lse_head_stride + t->r0 + r] = lse;
     }
-    if (it->context.data == NULL)
-        return;
-    const attn_view *value = &it->value;
-    size_t g = h / (n->num_heads / n->num_kv_heads);
-    attn_product p = {
-        .m = t->rows,
-        .n = n->v_head_dim,
-        .k = hi - lo,
-        .a = t->scores,
-        .lda = t->width,
-        .b = value->data + g * value->head_stride + lo * value->row_stride,
-        .ldb = value->row_stride,
-        .c = it->context.data + h * it->context.head_stride + t->r0 * it->context.row_stride,
-        .ldc = it->context.row_stride,
-    };
-    attn_kernels.product(&p);
-    if (run->layer == NULL && it->seq->joined_context != NULL && it->seq->output != NULL) {
-        for (size_t r = 0; r < t->rows; r++)
-            memcpy(it->seq->output + h * it->seq->output_head_stride + (t->r0 + r) * n->v_head_dim,
-                   p.c + r * p.ldc, n->v_head_dim * sizeof(float));
-    }
+    if (it->context.data != NULL)
+        weigh_values(t, h, hi);
 }
 
 void attn_strip_task(void *arg, size_t task, size_t worker)
@@ -331,16 +359,17 @@ void attn_strip_task(void *arg, size_t task, size_t worker)
     const attn_item *it = attn_find_item(run, ATTN_PHASE_STRIP, task, &index);
     bool together = o->want_maps && o->reduce != ATTN_REDUCE_NONE;
     size_t strips = (it->seq->q_len + STRIP_ROWS - 1) / STRIP_ROWS;
-    /* The last strips come first: with causality they are the longest. */
-    size_t r0 = (strips - 1 - (together ? index : index / n_heads)) * STRIP_ROWS;
+    /* Strips of one head follow each other, so that its keys and values stay in cache; the last strips come
+     * first: with causality they are the longest. */
+    size_t r0 = (strips - 1 - index % strips) * STRIP_ROWS;
     size_t rows = it->seq->q_len - r0 < STRIP_ROWS ? it->seq->q_len - r0 : STRIP_ROWS;
     strip t = {.run = run, .it = it, .r0 = r0, .rows = rows};
 
     t.q = run->scratch + worker * run->scratch_floats;
     t.scores = t.q + (STRIP_ROWS * run->heads.head_dim + 15) / 16 * 16;
-    t.width = (it->s_len + 15) / 16 * 16;
+    t.width = (it->s_len + 15) / 16 * 16 + 16;
     if (!together) {
-        strip_head(&t, index % n_heads, true);
+        strip_head(&t, index / strips, true);
         return;
     }
     bool first = true;

@@ -7,29 +7,32 @@
 #include "attention.h"
 #include "layer_private.h"
 
-/* Fixed, because results must not depend on threads, batch or budget: the tiling of a sequence follows
- * from its own size alone. */
+/* Tiles of work; kernels make a row's bits independent of them (but see attn_kern.rows_independent). */
 enum {
-    STRIP_ROWS = 64,       /* query rows of one attention task; whole score rows stay in cache */
-    PROJECTION_ROWS = 128, /* rows of one projection task */
-    PROJECTION_COLUMNS = 256
+    STRIP_ROWS = 48,       /* query rows of one attention task; whole score rows stay in cache */
+    PACK_ROWS = 64,        /* rows of one norm, rotation and packing task */
+    PROJECTION_ROWS = 480, /* rows of one projection task; its columns are one panel */
 };
 
 /* The phases of a call, each a run of the pool over its tasks. */
 typedef enum {
     ATTN_PHASE_QUERY,     /* Q projection: a tile of rows and columns */
     ATTN_PHASE_KEY_VALUE, /* K and V projection, likewise */
-    ATTN_PHASE_ROWS,      /* norm, rotation, past, check: a strip of rows */
+    ATTN_PHASE_ROWS,      /* norm, rotation, check, packing of keys and values: some rows */
     ATTN_PHASE_STRIP,     /* attention: a strip of queries of one head (or of all, when reduced) */
     ATTN_PHASE_OUTPUT,    /* output projection: a tile */
     ATTN_PHASES
 } attn_phase;
 
-/* One sequence in the workspace. Rows of `key` and `value` are the keys in order, past first. */
+/* One sequence in the workspace. */
 typedef struct {
     attn_sequence *seq;
-    size_t s_len; /* S = past + new */
-    attn_view query, key, value, context;
+    size_t s_len;              /* S = past + new */
+    attn_view query;           /* [H][T][d], rotated; not scaled */
+    attn_view key, value;      /* [G] of the new tokens, before they are packed */
+    attn_view context;         /* [H][T][e]; data NULL = not needed */
+    float *packed_key;         /* [G] packed [d, S] */
+    float *packed_value;       /* [G] packed [S, e] */
     size_t first[ATTN_PHASES]; /* number of its first task in each phase */
 } attn_item;
 
@@ -50,6 +53,10 @@ typedef struct {
 
 /* The sequence that a task of a phase belongs to; *index becomes the task's number within it. */
 const attn_item *attn_find_item(const attn_run *run, attn_phase phase, size_t task, size_t *index);
+
+/* Key j's rows of head g where they came from, past or new. */
+const float *attn_source_key(const attn_run *run, const attn_item *it, size_t g, size_t j);
+const float *attn_source_value(const attn_run *run, const attn_item *it, size_t g, size_t j);
 
 /* Keys [*lo, *hi) that causality and window leave to query row i; empty: both 0. */
 void attn_row_range(const attn_run *run, const attn_item *it, size_t i, size_t *lo, size_t *hi);

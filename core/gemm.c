@@ -9,23 +9,30 @@
 #include "cpu.h"
 #include "kern.h"
 
+enum { PANEL = 256, LANES = 4 };
+
 static void product_blas(const attn_product *p)
 {
-    if (p->m == 0 || p->n == 0)
-        return;
-    if (p->k == 0) {
-        for (size_t i = 0; i < p->m && !p->add; i++)
+    size_t width = (p->n + LANES - 1) / LANES * LANES;
+
+    for (size_t i = 0; i < p->m && !p->add; i++) {
+        if (p->bias != NULL)
+            memcpy(p->c + i * p->ldc, p->bias, p->n * sizeof(float));
+        else
             memset(p->c + i * p->ldc, 0, p->n * sizeof(float));
-        return;
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, p->b_transposed ? CblasTrans : CblasNoTrans,
-                (blasint)p->m, (blasint)p->n, (blasint)p->k, 1.0F, p->a, (blasint)p->lda, p->b,
-                (blasint)p->ldb, p->add ? 1.0F : 0.0F, p->c, (blasint)p->ldc);
+    if (p->m != 0 && p->n != 0 && p->k != 0)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)p->m, (blasint)p->n,
+                    (blasint)p->k, 1.0F, p->a, (blasint)p->lda, p->b, (blasint)width, 1.0F, p->c,
+                    (blasint)p->ldc);
 }
 
 void attn_kern_init_blas(attn_kern *k)
 {
     k->isa = "blas";
+    k->panel = PANEL;
+    k->lanes = LANES;
+    k->rows_independent = false;
     k->product = product_blas;
 }
 
@@ -93,39 +100,47 @@ static void fill_test(float *x, size_t n, unsigned seed)
 attn_status attn_blas_self_test(attn_error *err)
 {
     static const size_t shapes[][3] = {{1, 1, 1},    {1, 64, 48},   {3, 5, 7},     {16, 24, 33},
-                                       {64, 64, 64}, {64, 200, 64}, {128, 40, 257}};
-    enum { LARGEST = 128 * 257 };
-    attn_kern ref;
+                                       {64, 64, 64}, {64, 200, 64}, {100, 40, 257}};
+    enum { LARGEST = 128 * 320 };
     attn_status rc = ATTN_OK;
     float *a = malloc(sizeof(float) * LARGEST), *b = malloc(sizeof(float) * LARGEST);
-    float *got = malloc(sizeof(float) * LARGEST), *want = malloc(sizeof(float) * LARGEST);
+    float *packed = malloc(sizeof(float) * LARGEST), *got = malloc(sizeof(float) * LARGEST);
 
-    attn_kern_init_ref(&ref);
-    if (a == NULL || b == NULL || got == NULL || want == NULL) {
+    if (a == NULL || b == NULL || packed == NULL || got == NULL) {
         rc = attn_fail(err, ATTN_ENOMEM, "no memory for the numeric self-test");
         goto done;
     }
-    for (size_t s = 0; s < 2 * (sizeof shapes / sizeof *shapes) && rc == ATTN_OK; s++) {
-        size_t m = shapes[s / 2][0], n = shapes[s / 2][1], k = shapes[s / 2][2];
-        bool transposed = s % 2 == 1;
-        attn_product p = {m, n, k, a, k, b, transposed ? k : n, transposed, got, n, false};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes && rc == ATTN_OK; s++) {
+        size_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
         fill_test(a, m * k, (unsigned)s + 1);
-        fill_test(b, k * n, (unsigned)s + 100);
-        attn_kernels.product(&p);
-        p.c = want;
-        ref.product(&p);
+        fill_test(b, n * k, (unsigned)s + 100);
+        attn_pack_transposed(packed, k, n, 0, b, n, k);
+        for (size_t p = 0, c0 = 0; p < attn_panel_count(n); p++, c0 += attn_kernels.panel) {
+            size_t columns = n - c0 < attn_kernels.panel ? n - c0 : attn_kernels.panel;
+            attn_kernels.product(&(attn_product){.m = m,
+                                                 .n = columns,
+                                                 .k = k,
+                                                 .a = a,
+                                                 .lda = k,
+                                                 .b = packed + c0 * k,
+                                                 .c = got + c0,
+                                                 .ldc = n});
+        }
         for (size_t i = 0; i < m * n && rc == ATTN_OK; i++) {
-            if (got[i] != want[i])
+            float want = 0.0F;
+            for (size_t l = 0; l < k; l++)
+                want += a[i / n * k + l] * b[i % n * k + l];
+            if (got[i] != want)
                 rc = attn_fail(err, ATTN_EINTERNAL,
                                "the numeric self-test failed: a [%zu,%zu] by [%zu,%zu] product of "
                                "kernels \"%s\" gave %g where %g is right",
-                               m, k, k, n, attn_kernels.isa, (double)got[i], (double)want[i]);
+                               m, k, k, n, attn_kernels.isa, (double)got[i], (double)want);
         }
     }
 done:
     free(a);
     free(b);
+    free(packed);
     free(got);
-    free(want);
     return rc;
 }

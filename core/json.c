@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "file.h"
 
@@ -80,28 +79,26 @@ attn_status attn_json_read_file(attn_json **out, const char *path, size_t max_by
 {
     attn_status rc = ATTN_OK;
     char *text = NULL;
-    uint64_t size = 0;
-    int fd = -1;
+    attn_file f;
 
     *out = NULL;
-    ATTN_TRY(attn_file_open(path, &fd, &size, err));
-    if (size > max_bytes) {
-        rc = attn_fail(err, ATTN_EFORMAT,
-                       "%s: %" PRIu64 " bytes are more than the %zu that are read", path, size,
-                       max_bytes);
+    ATTN_TRY(attn_file_open(&f, path, err));
+    if (f.size > max_bytes) {
+        rc = attn_fail(err, ATTN_EFORMAT, "%s: its %" PRIu64 " bytes are over the limit of %zu",
+                       path, f.size, max_bytes);
         goto done;
     }
-    text = malloc((size_t)size + 1); /* never of zero bytes */
+    text = malloc((size_t)f.size + 1); /* never of zero bytes */
     if (text == NULL) {
         rc = attn_fail(err, ATTN_ENOMEM, "%s: not enough memory to read it", path);
         goto done;
     }
-    rc = attn_file_read(fd, path, 0, text, (size_t)size, err);
+    rc = attn_file_read(&f, 0, text, (size_t)f.size, err);
     if (rc == ATTN_OK)
-        rc = attn_json_parse(out, text, (size_t)size, path, err);
+        rc = attn_json_parse(out, text, (size_t)f.size, path, err);
 done:
     free(text);
-    (void)close(fd);
+    attn_file_close(&f);
     return rc;
 }
 
@@ -206,4 +203,9 @@ const char *attn_json_type_name(const attn_json *v)
         return "null";
     }
     return "nothing";
+}
+
+const char *attn_json_library_version(void)
+{
+    return jansson_version_str();
 }

@@ -38,6 +38,8 @@ bool attn_json_bool(const attn_json *v, bool *out);
 /* Walks an object: start with *it = NULL; false at the end. */
 bool attn_json_next(const attn_json *object, void **it, const char **key, const attn_json **value);
 
+const char *attn_json_library_version(void); /* jansson's */
+
 /* "null", "a string", "an object", ...: for messages. */
 const char *attn_json_type_name(const attn_json *v);
 

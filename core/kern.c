@@ -64,3 +64,59 @@ attn_status attn_kern_init(const char *isa, attn_error *err)
     return attn_fail(err, ATTN_EINVAL, "no kernels \"%s\"; there are avx512, avx2, blas and ref",
                      isa);
 }
+
+/* --- packing ----------------------------------------------------------------------------------- */
+
+size_t attn_panel_count(size_t n)
+{
+    return (n + attn_kernels.panel - 1) / attn_kernels.panel;
+}
+
+size_t attn_panel_width(size_t n, size_t p)
+{
+    size_t left = n - p * attn_kernels.panel, lanes = attn_kernels.lanes;
+    return left >= attn_kernels.panel ? attn_kernels.panel : (left + lanes - 1) / lanes * lanes;
+}
+
+size_t attn_packed_floats(size_t k, size_t n)
+{
+    size_t full = n / attn_kernels.panel * attn_kernels.panel, lanes = attn_kernels.lanes;
+    return k * (full + (n - full + lanes - 1) / lanes * lanes);
+}
+
+void attn_pack_transposed(float *packed, size_t k, size_t n, size_t c0, const float *in,
+                          size_t rows, size_t stride)
+{
+    for (size_t done = 0; done < rows;) {
+        size_t p = (c0 + done) / attn_kernels.panel, at = (c0 + done) % attn_kernels.panel;
+        size_t width = attn_panel_width(n, p);
+        size_t take = rows - done < attn_kernels.panel - at ? rows - done : attn_kernels.panel - at;
+        float *to = packed + p * attn_kernels.panel * k + at;
+        const float *from = in + done * stride;
+        for (size_t l = 0; l < k; l++) {
+            for (size_t r = 0; r < take; r++)
+                to[l * width + r] = from[r * stride + l];
+        }
+        done += take;
+        size_t end = at + take;
+        if (c0 + done == n && end < width) {
+            for (size_t l = 0; l < k; l++)
+                memset(packed + p * attn_kernels.panel * k + l * width + end, 0,
+                       (width - end) * sizeof(float));
+        }
+    }
+}
+
+void attn_pack_rows(float *packed, size_t k, size_t n, size_t r0, const float *in, size_t rows,
+                    size_t stride)
+{
+    for (size_t p = 0; p < attn_panel_count(n); p++) {
+        size_t width = attn_panel_width(n, p), c0 = p * attn_kernels.panel;
+        size_t real = n - c0 < width ? n - c0 : width;
+        float *to = packed + c0 * k + r0 * width;
+        for (size_t r = 0; r < rows; r++) {
+            memcpy(to + r * width, in + r * stride + c0, real * sizeof(float));
+            memset(to + r * width + real, 0, (width - real) * sizeof(float));
+        }
+    }
+}

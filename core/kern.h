@@ -1,7 +1,7 @@
 /* kern.h: the inner loops, behind one table, chosen once at start.
  *
- * "ref" is plain C and the definition. "avx2" and "avx512" have the loops over rows for these processors.
- * All but "ref" take the matrix product from OpenBLAS; "blas" is what every other processor gets. */
+ * "ref" is plain C and the definition. "avx2" and "avx512" are ours for these processors; "blas" takes the
+ * matrix product from OpenBLAS and is what every other processor gets. */
 #ifndef ATTN_KERN_H
 #define ATTN_KERN_H
 
@@ -10,23 +10,28 @@
 
 #include "status.h"
 
-/* c[m,n] (+)= a[m,k] b, where b is [k,n] or, transposed, [n,k]; ld* are row strides in elements.
- * `add` keeps what c holds as a first summand. k = 0 gives zeros (or keeps c). An element's bits may
- * depend on m, n and k, but on nothing else: equal calls give equal bits. */
+/* A matrix [k, n] packed for the product: panels of `panel` columns, the last one narrower (a multiple of
+ * `lanes`, filled up with zeros). Panel p is [k][width], contiguous, at p * panel * k. */
+
+/* c[m,n] = a[m,k] b + bias, or c += a b with `add`. b is one panel of width w = n rounded up to lanes;
+ * n <= panel. Every element is bias (or what c held), then k fused multiply-adds in order of k; in ref and
+ * blas the rounding may differ. So it does not depend on m, n or the place of its row: rows may be split and
+ * joined freely. k = 0 gives the bias. */
 typedef struct {
     size_t m, n, k;
     const float *a;
-    size_t lda;
+    size_t lda; /* row strides, in elements */
     const float *b;
-    size_t ldb;
-    bool b_transposed;
     float *c;
     size_t ldc;
+    const float *bias; /* [n], or NULL */
     bool add;
 } attn_product;
 
 typedef struct {
     const char *isa;
+    size_t panel, lanes;
+    bool rows_independent; /* an element's bits do not depend on m: true but for blas */
     void (*product)(const attn_product *p);
     float (*row_max)(const float *x, size_t n);      /* NaN is skipped; n = 0: -Infinity */
     float (*exp_sum)(float *x, size_t n, float max); /* x = exp(x - max); returns the sum */
@@ -39,8 +44,22 @@ typedef struct {
 extern attn_kern attn_kernels;
 
 /* Chooses by name; NULL = the best here. ATTN_EINVAL: no such name; ATTN_EUNSUPPORTED: not on this
- * processor. Call once, before the first thread. */
+ * processor. Call once, before the first thread and before the first layer is packed. */
 ATTN_NODISCARD attn_status attn_kern_init(const char *isa, attn_error *err);
+
+/* Width of panel p of a packed [k, n] matrix, and floats of all its panels. */
+size_t attn_panel_width(size_t n, size_t p);
+size_t attn_packed_floats(size_t k, size_t n);
+size_t attn_panel_count(size_t n);
+
+/* Packs columns [c0, c0 + rows) of the [k, n] matrix at `packed` from the transposed rows in[rows][k] (row
+ * stride `stride`). Columns that nobody packs must have been zeroed. */
+void attn_pack_transposed(float *packed, size_t k, size_t n, size_t c0, const float *in,
+                          size_t rows, size_t stride);
+
+/* Packs rows [r0, r0 + rows) of the [k, n] matrix from in[rows][n], row stride `stride`. */
+void attn_pack_rows(float *packed, size_t k, size_t n, size_t r0, const float *in, size_t rows,
+                    size_t stride);
 
 void attn_kern_init_ref(attn_kern *k);  /* kern_ref.c */
 void attn_kern_init_blas(attn_kern *k); /* gemm.c */

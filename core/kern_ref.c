@@ -2,16 +2,18 @@
 
 #include <math.h>
 
+enum { PANEL = 16 };
+
 static void product_ref(const attn_product *p)
 {
     for (size_t i = 0; i < p->m; i++) {
         for (size_t j = 0; j < p->n; j++) {
-            const float *b = p->b_transposed ? p->b + j * p->ldb : p->b + j;
-            size_t step = p->b_transposed ? 1 : p->ldb;
-            float sum = p->add ? p->c[i * p->ldc + j] : 0.0F;
+            float *c = &p->c[i * p->ldc + j];
+            float sum = p->add ? *c : p->bias != NULL ? p->bias[j] : 0.0F;
+            size_t width = (p->n + PANEL - 1) / PANEL * PANEL;
             for (size_t l = 0; l < p->k; l++)
-                sum += p->a[i * p->lda + l] * b[l * step];
-            p->c[i * p->ldc + j] = sum;
+                sum += p->a[i * p->lda + l] * p->b[l * width + j];
+            *c = sum;
         }
     }
 }
@@ -72,6 +74,9 @@ void attn_kern_init_ref(attn_kern *k)
 {
     *k = (attn_kern){
         .isa = "ref",
+        .panel = PANEL,
+        .lanes = PANEL,
+        .rows_independent = true,
         .product = product_ref,
         .row_max = row_max_ref,
         .exp_sum = exp_sum_ref,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "checked.h"
+#include "kern.h"
 #include "layer_private.h"
 #include "rope.h"
 
@@ -86,19 +87,6 @@ static void *take(attn_layer *l, size_t n, size_t size)
     return p;
 }
 
-/* out[c * ld + r] = in[r * columns + c]: [rows, columns] becomes [columns, rows]. */
-static void transpose(float *out, size_t ld, const float *in, size_t rows, size_t columns)
-{
-    enum { BLOCK = 32 };
-    for (size_t r0 = 0; r0 < rows; r0 += BLOCK) {
-        size_t r1 = r0 + BLOCK < rows ? r0 + BLOCK : rows;
-        for (size_t c = 0; c < columns; c++) {
-            for (size_t r = r0; r < r1; r++)
-                out[c * ld + r] = in[r * columns + c];
-        }
-    }
-}
-
 static bool copy_floats(attn_layer *l, float **out, const float *in, size_t n)
 {
     if (in == NULL)
@@ -116,15 +104,15 @@ static bool pack_weights(attn_layer *l, const attn_layer_weights *w)
     size_t hd = s->num_heads * s->head_dim, he = s->num_heads * s->v_head_dim;
     size_t gd = s->num_kv_heads * s->head_dim, ge = s->num_kv_heads * s->v_head_dim;
 
-    l->wq = take(l, s->d_model * hd, sizeof(float));
-    l->wkv = take(l, s->d_kv * (gd + ge), sizeof(float));
-    l->wo = take(l, he * s->d_out, sizeof(float));
+    l->wq = take(l, attn_packed_floats(s->d_model, hd), sizeof(float));
+    l->wkv = take(l, attn_packed_floats(s->d_kv, gd + ge), sizeof(float));
+    l->wo = take(l, attn_packed_floats(he, s->d_out), sizeof(float));
     if (l->wq == NULL || l->wkv == NULL || l->wo == NULL)
         return false;
-    transpose(l->wq, hd, w->wq, hd, s->d_model);
-    transpose(l->wkv, gd + ge, w->wk, gd, s->d_kv);
-    transpose(l->wkv + gd, gd + ge, w->wv, ge, s->d_kv);
-    transpose(l->wo, s->d_out, w->wo, s->d_out, he);
+    attn_pack_transposed(l->wq, s->d_model, hd, 0, w->wq, hd, s->d_model);
+    attn_pack_transposed(l->wkv, s->d_kv, gd + ge, 0, w->wk, gd, s->d_kv);
+    attn_pack_transposed(l->wkv, s->d_kv, gd + ge, gd, w->wv, ge, s->d_kv);
+    attn_pack_transposed(l->wo, he, s->d_out, 0, w->wo, s->d_out, he);
 
     if (w->bk != NULL || w->bv != NULL) {
         l->bkv = take(l, gd + ge, sizeof(float));

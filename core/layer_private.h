@@ -6,9 +6,9 @@
 
 struct attn_layer {
     attn_layer_spec spec;
-    float *wq;  /* [d_model, H*d]: transposed, so that a row of the product is a row of the input */
-    float *wkv; /* [d_kv, G*d + G*e]: keys of all heads, then values of all heads */
-    float *wo;  /* [H*e, d_out] */
+    float *wq;  /* packed [d_model, H*d] */
+    float *wkv; /* packed [d_kv, G*d + G*e]: keys of all heads, then values of all heads */
+    float *wo;  /* packed [H*e, d_out] */
     float *bq, *bkv, *bo;   /* or NULL */
     float *q_norm, *k_norm; /* [d], or NULL */
     double *frequency;      /* [rope.dims/2], or NULL */

@@ -25,6 +25,12 @@ ATTN_NODISCARD attn_status attn_model_load(attn_model **out, const attn_model_op
                                            attn_error *err);
 void attn_model_free(attn_model *m); /* takes NULL */
 
+/* A model of layers that are there already; takes `layers` (malloc()ed) and what it holds, on failure too.
+ * `family` is static. */
+ATTN_NODISCARD attn_status attn_model_take_layers(attn_model **out, const char *name,
+                                                  const char *family, attn_layer **layers, size_t n,
+                                                  attn_error *err);
+
 const char *attn_model_name(const attn_model *m);
 const char *attn_model_path(const attn_model *m);
 const char *attn_model_family(const attn_model *m); /* "bert", "llama", "attnd", ... */

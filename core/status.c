@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+ATTN_PRINTF(4, 0)
 static attn_status fail_va(attn_error *err, attn_status code, const char *pointer,
                            const char *format, va_list args)
 {

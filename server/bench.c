@@ -71,9 +71,9 @@ typedef struct {
     attn_heads heads;
     attn_options options;
     attn_sequence *seqs;
-    size_t group;    /* sequences computed in one call */
-    float *x, *y;    /* [B,T,D]; with core, q, k and v stand in x */
-    float *maps;     /* of one sequence, used again: a streamed answer needs no more */
+    size_t group; /* sequences computed in one call */
+    float *x, *y; /* [B,T,D]; with core, q, k and v stand in x */
+    float *maps;  /* of one sequence, used again: a streamed answer needs no more */
     void *workspace;
 } setup;
 
@@ -90,17 +90,27 @@ static attn_status make_layer(setup *s, attn_error *err)
     size_t d = s->shape.d_model;
     float *w = malloc((4 * d * d + 4 * d) * sizeof(float));
     attn_layer_spec spec = {
-        .d_model = d, .d_kv = d, .d_out = d,
-        .num_heads = s->heads.num_heads, .num_kv_heads = s->heads.num_heads,
-        .head_dim = s->heads.head_dim, .v_head_dim = s->heads.head_dim,
-        .scale = s->options.scale, .window = {-1, -1},
+        .d_model = d,
+        .d_kv = d,
+        .d_out = d,
+        .num_heads = s->heads.num_heads,
+        .num_kv_heads = s->heads.num_heads,
+        .head_dim = s->heads.head_dim,
+        .v_head_dim = s->heads.head_dim,
+        .scale = s->options.scale,
+        .window = {-1, -1},
     };
     if (w == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for the weights of the bench");
     fill(w, 4 * d * d + 4 * d, 1, 1.0F / (float)__builtin_sqrt((double)d));
     attn_layer_weights weights = {
-        .wq = w, .wk = w + d * d, .wv = w + 2 * d * d, .wo = w + 3 * d * d,
-        .bq = w + 4 * d * d, .bk = w + 4 * d * d + d, .bv = w + 4 * d * d + 2 * d,
+        .wq = w,
+        .wk = w + d * d,
+        .wv = w + 2 * d * d,
+        .wo = w + 3 * d * d,
+        .bq = w + 4 * d * d,
+        .bk = w + 4 * d * d + d,
+        .bv = w + 4 * d * d + 2 * d,
         .bo = w + 4 * d * d + 3 * d,
     };
     attn_status rc = attn_layer_new(&s->layer, &spec, &weights, err);
@@ -140,7 +150,9 @@ static attn_status prepare(setup *s, bool core, bool maps, size_t workers, attn_
     s->heads = (attn_heads){z->heads, z->heads, z->d_model / z->heads, z->d_model / z->heads};
     s->options = (attn_options){
         .scale = (float)(1.0 / __builtin_sqrt((double)s->heads.head_dim)),
-        .window = {-1, -1}, .want_maps = maps, .num_heads = z->heads,
+        .window = {-1, -1},
+        .want_maps = maps,
+        .num_heads = z->heads,
     };
     if (!core)
         ATTN_TRY(make_layer(s, err));
@@ -158,7 +170,8 @@ static attn_status prepare(setup *s, bool core, bool maps, size_t workers, attn_
     s->maps = maps ? malloc(s->group * map_floats * sizeof(float)) : NULL;
     if (s->x == NULL || s->y == NULL || s->seqs == NULL || (maps && s->maps == NULL) ||
         posix_memalign(&s->workspace, 64, bytes) != 0)
-        return attn_fail(err, ATTN_ENOMEM, "no memory for [%zu,%zu,%zu]", z->batch, z->tokens, z->d_model);
+        return attn_fail(err, ATTN_ENOMEM, "no memory for [%zu,%zu,%zu]", z->batch, z->tokens,
+                         z->d_model);
     fill(s->x, inputs, 7, 1.0F);
     for (size_t b = 0; b < z->batch; b++)
         point(s, b, core, maps);
@@ -180,8 +193,8 @@ static attn_status run_once(setup *s, attn_pool *pool, attn_error *err)
     for (size_t b = 0; b < s->shape.batch; b += s->group) {
         size_t n = s->shape.batch - b < s->group ? s->shape.batch - b : s->group;
         attn_stats stats = {0};
-        ATTN_TRY(attn_forward(s->layer, &s->heads, &s->options, s->seqs + b, n, pool, s->workspace, NULL,
-                              &stats, err));
+        ATTN_TRY(attn_forward(s->layer, &s->heads, &s->options, s->seqs + b, n, pool, s->workspace,
+                              NULL, &stats, err));
     }
     return ATTN_OK;
 }
@@ -192,32 +205,34 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print_result(const srv_bench_options *o, const srv_bench_shape *z, const double *ms, size_t n,
-                         double peak, size_t threads)
+static void print_result(const srv_bench_options *o, const srv_bench_shape *z, const double *ms,
+                         size_t n, double peak, size_t threads)
 {
     double b = (double)z->batch, t = (double)z->tokens, d = (double)z->d_model;
     double median = ms[n / 2];
     double gflops = ((o->core ? 0.0 : 8.0 * b * t * d * d) + 4.0 * b * t * t * d) / median / 1e6;
 
     if (o->json) {
-        (void)printf("{\"shape\":[%zu,%zu,%zu,%zu],\"maps\":%s,\"core\":%s,\"threads\":%zu,\"ms\":%.4g,"
-                     "\"ms_min\":%.4g,\"ms_max\":%.4g,\"gflops\":%.1f,\"peak_gflops\":%.1f,"
-                     "\"rss_mib\":%.1f}\n",
-                     z->batch, z->tokens, z->d_model, z->heads, o->maps ? "true" : "false",
-                     o->core ? "true" : "false", threads, median, ms[0], ms[n - 1], gflops, peak,
-                     peak_rss_mib());
+        (void)printf(
+            "{\"shape\":[%zu,%zu,%zu,%zu],\"maps\":%s,\"core\":%s,\"threads\":%zu,\"ms\":%.4g,"
+            "\"ms_min\":%.4g,\"ms_max\":%.4g,\"gflops\":%.1f,\"peak_gflops\":%.1f,"
+            "\"rss_mib\":%.1f}\n",
+            z->batch, z->tokens, z->d_model, z->heads, o->maps ? "true" : "false",
+            o->core ? "true" : "false", threads, median, ms[0], ms[n - 1], gflops, peak,
+            peak_rss_mib());
     } else {
-        (void)printf("(%zu,%zu,%zu,%zu)%s%s: %.4g ms (%.4g to %.4g), %.1f GFLOP/s, %.0f %% of the peak of "
-                     "%.0f, %zu threads, %.1f MiB\n",
-                     z->batch, z->tokens, z->d_model, z->heads, o->core ? " core" : "",
-                     o->maps ? " maps" : "", median, ms[0], ms[n - 1], gflops, 100.0 * gflops / peak, peak,
-                     threads, peak_rss_mib());
+        (void)printf(
+            "(%zu,%zu,%zu,%zu)%s%s: %.4g ms (%.4g to %.4g), %.1f GFLOP/s, %.0f %% of the peak of "
+            "%.0f, %zu threads, %.1f MiB\n",
+            z->batch, z->tokens, z->d_model, z->heads, o->core ? " core" : "",
+            o->maps ? " maps" : "", median, ms[0], ms[n - 1], gflops, 100.0 * gflops / peak, peak,
+            threads, peak_rss_mib());
     }
     (void)fflush(stdout);
 }
 
-static attn_status bench_shape(const srv_bench_options *o, const srv_bench_shape *z, attn_pool *pool,
-                               double *ms, attn_error *err)
+static attn_status bench_shape(const srv_bench_options *o, const srv_bench_shape *z,
+                               attn_pool *pool, double *ms, attn_error *err)
 {
     setup s = {.shape = *z};
     attn_status rc = prepare(&s, o->core, o->maps, attn_pool_size(pool), err);

@@ -44,20 +44,28 @@ typedef struct {
     const srv_route *routes;
     size_t num_routes;
     void *app; /* srv_http_app() */
+    /* Told of every exchange that is over, on any thread; NULL = not wanted. `route` is the template,
+     * "other" for an unknown path; `status` is 0 when the client left before an answer. */
+    void (*observe)(void *app, const char *method, const char *route, int status, double seconds);
 } srv_http_options;
+
+const char *srv_http_library_version(void); /* libmicrohttpd's, at run time */
 
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
 ATTN_NODISCARD attn_status srv_http_start(srv_http **out, const srv_http_options *o,
                                           attn_error *err);
 const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the real address */
 
-/* Shutdown in two steps: quiesce closes the listening socket (what is connected goes on, each answer
- * says Connection: close); stop waits until no exchange is left or timeout_ms has passed, then ends
- * all. Every suspended exchange must be resumed, before or during stop. Returns how many were cut. */
+/* Shutdown in steps: quiesce closes the listening socket (what is connected goes on, each answer says
+ * Connection: close); wait returns when no exchange is left or timeout_ms has passed, and how many are
+ * left; stop waits like that, then ends all and returns how many were cut. Every suspended exchange
+ * must be resumed, before or during stop. Called from one thread. */
 void srv_http_quiesce(srv_http *h);
+size_t srv_http_wait(srv_http *h, int64_t timeout_ms);
 size_t srv_http_stop(srv_http *h, int64_t timeout_ms);
-void srv_http_free(srv_http *h);           /* after stop; takes NULL */
-size_t srv_http_active(const srv_http *h); /* exchanges under way, any thread */
+void srv_http_free(srv_http *h);            /* after stop; takes NULL */
+size_t srv_http_active(const srv_http *h);  /* exchanges under way, any thread */
+const char *srv_http_library_version(void); /* of libmicrohttpd, static */
 
 /* What an exchange is about. Strings are valid until `end` returns. */
 void *srv_http_app(const srv_exchange *x);
@@ -78,11 +86,14 @@ void srv_http_reply_text(srv_exchange *x, int status, const char *content_type, 
 /* Streams what `read` gives until it returns 0. `arg` lives until the exchange's `end`. */
 void srv_http_reply_stream(srv_exchange *x, int status, const char *content_type,
                            size_t (*read)(void *arg, char *out, size_t n), void *arg);
-/* application/problem+json from err; the HTTP status follows from err->code (one table in http.c):
+/* application/problem+json from err; the HTTP status follows from err->code (one table, http_reply.c):
  * EINVAL, EFORMAT 400; ENOTFOUND 404; ESHAPE, ENONFINITE, EUNSUPPORTED 422; ETOOBIG 413 with
  * needed_bytes and limit_bytes; EBUSY 503 with Retry-After; ETIMEDOUT 504; ECANCELED 503; others 500.
  * `code` NULL = attn_status_name(err->code). */
 void srv_http_reply_problem(srv_exchange *x, const attn_error *err, const char *code);
+/* A header field of the reply, copied; before or after the reply is set. Ours have X-Request-Id,
+ * X-Content-Type-Options and Content-Type already. */
+void srv_http_set_header(srv_exchange *x, const char *name, const char *value);
 
 /* From finish only: the exchange waits. Call it before the work is handed over. */
 void srv_http_suspend(srv_exchange *x);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "server/clock.h"
+
 enum { TICK_MS = 20 };
 
 struct srv_infer {
@@ -24,20 +26,6 @@ struct srv_infer {
     atomic_bool cancel; /* of the running request */
 };
 
-int64_t srv_now_ms(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void end_unrun(srv_job *job, attn_status code, const char *why)
 {
     job->status = attn_fail(&job->error, code, "%s", why);
@@ -50,12 +38,12 @@ static const char canceled_text[] = "the daemon is shutting down";
 
 static void run(srv_infer *q, srv_job *job)
 {
-    double begin = now_s();
+    double begin = srv_now_s();
 
     job->queue_s = (double)(srv_now_ms() - job->queued_ms) / 1000.0;
     attn_error why = {0};
     job->status = srv_request_run(job->request, q->pool, &q->cancel, &why);
-    job->compute_s = now_s() - begin;
+    job->compute_s = srv_now_s() - begin;
     if (job->status == ATTN_ECANCELED) {
         bool late = srv_now_ms() >= job->deadline_ms;
         why = (attn_error){0};

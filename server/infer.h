@@ -35,6 +35,4 @@ void srv_infer_cancel(srv_infer *q);
 /* Waits for the thread; nothing may be submitted any more. Takes NULL. */
 void srv_infer_free(srv_infer *q);
 
-int64_t srv_now_ms(void); /* CLOCK_MONOTONIC */
-
 #endif

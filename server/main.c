@@ -65,7 +65,7 @@ static int serve(int argc, char **argv)
 
 static int check(int argc, char **argv)
 {
-    return with_config(argc, argv, srv_check);
+    return with_config(argc, argv, srv_check_config);
 }
 
 static int inspect(int argc, char **argv)
@@ -105,7 +105,8 @@ static int demo(int argc, char **argv)
 static int bench(int argc, char **argv)
 {
     enum { MOST_SHAPES = 64 };
-    static const srv_bench_shape usual[] = {{1, 128, 768, 12}, {8, 128, 768, 12}, {1, 1024, 512, 8}};
+    static const srv_bench_shape usual[] = {
+        {1, 128, 768, 12}, {8, 128, 768, 12}, {1, 1024, 512, 8}};
     srv_bench_shape shapes[MOST_SHAPES];
     srv_bench_options o = {.shapes = shapes};
     attn_error err = {0};
@@ -120,7 +121,8 @@ static int bench(int argc, char **argv)
             o.core = true;
         } else if (value != NULL || (strcmp(argv[i], "--shape") == 0 && i + 1 < argc)) {
             value = value != NULL ? value : argv[++i];
-            if (o.num_shapes == MOST_SHAPES || !srv_bench_parse_shape(value, &shapes[o.num_shapes++]))
+            if (o.num_shapes == MOST_SHAPES ||
+                !srv_bench_parse_shape(value, &shapes[o.num_shapes++]))
                 return usage_error("--shape takes B,T,D,H with H a divisor of D, not ", value);
         } else {
             return usage_error("bench knows no ", argv[i]);
@@ -161,8 +163,8 @@ static int version(int argc, char **argv)
         return fault(&err);
     unsigned flags = attn_cpu_flags();
     (void)printf("attnd %s\n", ATTND_VERSION);
-    (void)printf("built with %s, libmicrohttpd %s, jansson %s\n", __VERSION__, srv_http_library_version(),
-                 attn_json_library_version());
+    (void)printf("built with %s, libmicrohttpd %s, jansson %s\n", __VERSION__,
+                 srv_http_library_version(), attn_json_library_version());
     (void)printf("OpenBLAS: %s, %s build, core %s%s%s\n", blas.config, blas.parallel, blas.core,
                  srv_blas_repaired_from() != NULL ? ", chosen in place of " : "",
                  srv_blas_repaired_from() != NULL ? srv_blas_repaired_from() : "");
@@ -180,9 +182,11 @@ static const struct {
 } commands[] = {
     {"serve", "[OPTIONS]", "serve (also without the word); prints \"attnd ready on URL\"", serve},
     {"check", "[OPTIONS]", "load and validate configuration and weights, print the plan", check},
-    {"inspect", "PATH [--json]", "print the tensors and attention layers of a file or folder", inspect},
+    {"inspect", "PATH [--json]", "print the tensors and attention layers of a file or folder",
+     inspect},
     {"demo", "DIR", "write the demo model into DIR", demo},
-    {"bench", "[--json] [--maps] [--core] [--shape B,T,D,H]...", "measure the layer on this machine", bench},
+    {"bench", "[--json] [--maps] [--core] [--shape B,T,D,H]...",
+     "measure the layer on this machine", bench},
     {"healthcheck", "[--url URL]", "exit 0 if the daemon there is ready", healthcheck},
     {"--version", "", "version, build and BLAS", version},
     {"--help", "", "this text", help},
@@ -194,8 +198,8 @@ static int help(int argc, char **argv)
     (void)argv;
     (void)printf("attnd: attention inference daemon\n\nCommands:\n");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        (void)printf("  attnd %s%s%s\n      %s\n", commands[i].name, commands[i].arguments[0] ? " " : "",
-                     commands[i].arguments, commands[i].text);
+        (void)printf("  attnd %s%s%s\n      %s\n", commands[i].name,
+                     commands[i].arguments[0] ? " " : "", commands[i].arguments, commands[i].text);
     (void)printf("\n%s", cfg_help());
     return OK;
 }
@@ -233,6 +237,7 @@ int main(int argc, char **argv)
     }
     const char *near = attn_nearest(name, names, sizeof names / sizeof *names);
     (void)fprintf(stderr, "attnd: there is no command \"%s\"%s%s%s; see attnd --help\n", name,
-                  near != NULL ? "; did you mean \"" : "", near != NULL ? near : "", near != NULL ? "\"?" : "");
+                  near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
+                  near != NULL ? "\"?" : "");
     return USAGE;
 }

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/cpu.h"
@@ -13,6 +13,7 @@
 #include "core/kern.h"
 #include "server/app.h"
 #include "server/blas_start.h"
+#include "server/clock.h"
 #include "server/demo.h"
 #include "server/log.h"
 #include "server/serve.h"
@@ -157,7 +158,10 @@ static void wait_and_drain(loaded *l, const cfg_config *c, srv_http *http)
     if (pthread_create(&second, NULL, end_at_second_signal, &set) == 0)
         (void)pthread_detach(second);
     srv_http_quiesce(http);
-    if (srv_http_wait(http, c->server.shutdown_timeout_ms) != 0)
+    int64_t until = srv_now_ms() + c->server.shutdown_timeout_ms;
+    while (srv_http_active(http) != 0 && srv_now_ms() < until)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    if (srv_http_active(http) != 0)
         srv_infer_cancel(l->app.infer);
     size_t cut = srv_http_stop(http, 1000);
     srv_log(SRV_LOG_INFO, "stopped", "stopped", (srv_log_field[]){SRV_INT("cut", cut)}, 1);
@@ -221,7 +225,7 @@ static void print_model(const attn_model *m)
         (void)printf("  warning: %s\n", attn_model_warning(m, i));
 }
 
-int srv_check(const cfg_config *c)
+int srv_check_config(const cfg_config *c)
 {
     attn_error err = {0};
     loaded l = {0};

@@ -9,6 +9,6 @@
 int srv_serve(const cfg_config *config);
 
 /* Loads and prints what would be served and the memory plan; 0, or 1 after one sentence on stderr. */
-int srv_check(const cfg_config *config);
+int srv_check_config(const cfg_config *config);
 
 #endif

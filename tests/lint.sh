@@ -31,6 +31,8 @@ flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip cmocka libcurl
 for h in core/*.h config/*.h server/*.h; do
     gcc -std=c11 -D_GNU_SOURCE -I. $flags -Wall -Wextra -Werror -fsyntax-only -x c "$h" || say "$h does not stand alone"
 done
-clang-tidy --quiet --warnings-as-errors='*' core/*.c config/*.c server/*.c -- -std=c11 -D_GNU_SOURCE -DATTND_VERSION='"0"' -I. $flags 2>/dev/null || say "clang-tidy"
+# One call a file: clang-tidy 14 mixes up va_list checks between files of one call.
+ls core/*.c config/*.c server/*.c | xargs -P "$(nproc)" -I{} sh -c 'isa=; case {} in *avx2*) isa="-mavx2 -mfma";; *avx512*) isa="-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma";; esac
+    clang-tidy --quiet --warnings-as-errors="*" {} -- -std=c11 -D_GNU_SOURCE -DATTND_VERSION=\"0\" -I. $isa '"$flags"' 2>/dev/null' || say "clang-tidy"
 [ $bad -eq 0 ] && echo "lint: clean"
 exit $bad

@@ -251,6 +251,60 @@ void st_write(const char *path, const st_entry *entry, size_t n)
     json_decref(header);
 }
 
+/* One matrix or bias, as stored; the caller frees entry->data. */
+static void native_entry(st_entry *entry, const float *x, size_t rows, size_t columns, bool half)
+{
+    size_t n = rows * columns, size = half ? 2 : 4;
+    unsigned char *bytes = malloc(n * size);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < n; i++) {
+        float value = x != NULL ? x[i] : i / columns == i % columns ? 1.0F : 0.0F;
+        uint16_t bits = st_half_bits(value);
+        memcpy(bytes + i * size, half ? (const void *)&bits : &value, size);
+    }
+    entry->dtype = half ? "F16" : "F32";
+    entry->dim[0] = rows;
+    entry->dim[1] = columns;
+    entry->data = bytes;
+    entry->bytes = n * size;
+}
+
+void st_write_native(const char *dir, const st_native *m)
+{
+    static const char *const WEIGHT[] = {"layers.0.wq.weight", "layers.0.wk.weight",
+                                         "layers.0.wv.weight", "layers.0.wo.weight"};
+    static const char *const BIAS[] = {"layers.0.wq.bias", "layers.0.wk.bias", "layers.0.wv.bias",
+                                       "layers.0.wo.bias"};
+    size_t q = m->num_heads * m->head_dim, kv = m->num_kv_heads * m->head_dim, n = 0;
+    const size_t rows[] = {q, kv, kv, m->d_model};
+    const size_t columns[] = {m->d_model, m->d_model, m->d_model, q};
+    st_entry entry[8];
+
+    assert_int_equal(mkdir(dir, 0700), 0);
+    for (size_t i = 0; i < 4; i++) {
+        native_entry(&entry[n], m->weight[i], rows[i], columns[i], m->half);
+        entry[n].name = WEIGHT[i];
+        entry[n++].rank = 2;
+        if (m->bias[i] == NULL)
+            continue;
+        native_entry(&entry[n], m->bias[i], rows[i], 1, m->half);
+        entry[n].name = BIAS[i];
+        entry[n++].rank = 1;
+    }
+    char *weights = st_path("%s/model.safetensors", dir), *config = st_path("%s/config.json", dir);
+    char *text = st_path("{\"model_type\":\"attnd\",\"d_model\":%zu,\"num_heads\":%zu,"
+                         "\"num_kv_heads\":%zu,\"head_dim\":%zu%s%s}",
+                         m->d_model, m->num_heads, m->num_kv_heads, m->head_dim,
+                         m->config != NULL ? "," : "", m->config != NULL ? m->config : "");
+    st_write(weights, entry, n);
+    st_write_text(config, text);
+    while (n > 0)
+        free((void *)(uintptr_t)entry[--n].data);
+    free(weights);
+    free(config);
+    free(text);
+}
+
 void st_write_text(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");

@@ -51,6 +51,18 @@ typedef struct {
 /* Writes a safetensors file with these tensors in this order. */
 void st_write(const char *path, const st_entry *entry, size_t n);
 
+/* A model of one layer in the native layout. */
+typedef struct {
+    size_t d_model, num_heads, num_kv_heads, head_dim;
+    const float *weight[4]; /* q, k, v, o as [out,in]; NULL = identity, as far as it goes */
+    const float *bias[4];   /* NULL = none */
+    bool half;              /* store as F16 */
+    const char *config;     /* further members of config.json, "\"alibi\":true"; NULL = none */
+} st_native;
+
+/* Writes it into a new folder. */
+void st_write_native(const char *dir, const st_native *m);
+
 float st_half(uint16_t bits);       /* the value of a float16 */
 uint16_t st_half_bits(float value); /* the nearest float16, ties to even */
 

@@ -141,14 +141,18 @@ static void all_finite_sees_one_bad_value_anywhere(void **state)
     }
 }
 
-static void check_product(const char *level, const attn_product *p, const float *before)
+/* Elements of c against plain sums of what b was packed from, [n][k]. */
+static void check_product(const char *level, const attn_product *p, const float *b,
+                          const float *before)
 {
     for (size_t i = 0; i < p->m; i++) {
         for (size_t j = 0; j < p->n; j++) {
-            double want = p->add ? (double)before[i * p->ldc + j] : 0.0, size = fabs(want);
+            double want = p->add            ? (double)before[i * p->ldc + j]
+                          : p->bias != NULL ? (double)p->bias[j]
+                                            : 0.0;
+            double size = fabs(want);
             for (size_t k = 0; k < p->k; k++) {
-                double t = (double)p->a[i * p->lda + k] *
-                           (double)(p->b_transposed ? p->b[j * p->ldb + k] : p->b[k * p->ldb + j]);
+                double t = (double)p->a[i * p->lda + k] * (double)b[j * p->k + k];
                 want += t;
                 size += fabs(t);
             }
@@ -160,32 +164,111 @@ static void check_product(const char *level, const attn_product *p, const float 
     }
 }
 
+static size_t random_size(size_t least, size_t most)
+{
+    (void)random_float(1);
+    return least + (size_t)(seed >> 33) % (most - least + 1);
+}
+
 static void product_agrees_with_plain_sums_and_stays_in_its_tile(void **state)
 {
     (void)state;
     for (size_t l = 0; l < num_levels; l++) {
         use(l);
-        for (int round = 0; round < 200; round++) {
-            size_t m = 1 + (size_t)(seed >> 33) % 70, n, k;
-            (void)random_float(1);
-            n = 1 + (size_t)(seed >> 33) % 140;
-            (void)random_float(1);
-            k = (size_t)(seed >> 33) % 90;
-            bool transposed = round % 2 == 1, add = round % 3 == 0;
-            size_t lda = k + 3, ldb = (transposed ? k : n) + 1, ldc = n + 2;
-            float *a = random_row(m * lda, 1.0F), *c = random_row(m * ldc, 1.0F);
-            float *b = random_row((transposed ? n : k + 1) * ldb, 1.0F);
+        for (int round = 0; round < 400; round++) {
+            size_t m = random_size(1, 30), n = random_size(1, attn_kernels.panel);
+            size_t k = round % 7 == 0 ? random_size(0, 700) : random_size(0, 40);
+            size_t lda = k + 3, ldc = n + 2;
+            float *a = random_row(m * lda, 1.0F), *b = random_row(n * k, 1.0F);
+            float *c = random_row(m * ldc, 1.0F), *bias = random_row(n, 1.0F);
+            float *packed = random_row(attn_packed_floats(k, n), 1.0F);
             float *before = malloc(m * ldc * sizeof *before);
             memcpy(before, c, m * ldc * sizeof *before);
-            attn_product p = {m, n, k, a, lda, b, ldb, transposed, c, ldc, add};
+            attn_pack_transposed(packed, k, n, 0, b, n, k);
+            attn_product p = {
+                .m = m, .n = n, .k = k, .a = a, .lda = lda, .b = packed, .c = c, .ldc = ldc};
+            p.bias = round % 3 == 1 ? bias : NULL;
+            p.add = round % 3 == 2;
             attn_kernels.product(&p);
-            check_product(levels[l], &p, before);
+            check_product(levels[l], &p, b, before);
             for (size_t i = 0; i < m; i++)
                 assert_memory_equal(c + i * ldc + n, before + i * ldc + n, 2 * sizeof *c);
             free(a);
             free(b);
             free(c);
+            free(bias);
+            free(packed);
             free(before);
+        }
+    }
+}
+
+static void a_row_has_the_same_bits_among_any_others(void **state)
+{
+    enum { M = 29, N = 64, K = 333 };
+    (void)state;
+    for (size_t l = 0; l < num_levels; l++) {
+        use(l);
+        size_t n = N < attn_kernels.panel ? N : attn_kernels.panel;
+        float *a = random_row(M * K, 1.0F), *b = random_row(n * K, 1.0F),
+              *all = random_row(M * n, 1.0F);
+        float *packed = random_row(attn_packed_floats(K, n), 1.0F), *one = random_row(n, 1.0F);
+        if (attn_kernels.rows_independent) {
+            attn_pack_transposed(packed, K, n, 0, b, n, K);
+            attn_kernels.product(&(attn_product){
+                .m = M, .n = n, .k = K, .a = a, .lda = K, .b = packed, .c = all, .ldc = n});
+            for (size_t i = 0; i < M; i++) {
+                attn_kernels.product(&(attn_product){.m = 1,
+                                                     .n = n,
+                                                     .k = K,
+                                                     .a = a + i * K,
+                                                     .lda = K,
+                                                     .b = packed,
+                                                     .c = one,
+                                                     .ldc = n});
+                assert_memory_equal(one, all + i * n, n * sizeof *one);
+            }
+        }
+        free(a);
+        free(b);
+        free(all);
+        free(packed);
+        free(one);
+    }
+}
+
+/* Packing in pieces of any size gives what packing at once gives, filling included. */
+static void packing_in_pieces_is_packing_at_once(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < num_levels; l++) {
+        use(l);
+        for (int round = 0; round < 60; round++) {
+            size_t k = random_size(1, 20), n = random_size(1, 3 * attn_kernels.panel);
+            size_t floats = attn_packed_floats(k, n), other = attn_packed_floats(n, k);
+            float *in = random_row(n * k, 1.0F), *whole = random_row(floats, 1.0F);
+            float *pieces = random_row(floats, 1.0F), *rows = random_row(other, 1.0F);
+            attn_pack_transposed(whole, k, n, 0, in, n, k);
+            for (size_t c = 0, take; c < n; c += take) {
+                take = random_size(1, n - c);
+                attn_pack_transposed(pieces, k, n, c, in + c * k, take, k);
+            }
+            assert_memory_equal(whole, pieces, floats * sizeof *whole);
+            for (size_t r = 0, take; r < n; r += take) {
+                take = random_size(1, n - r);
+                attn_pack_rows(rows, n, k, r, in + r * k, take, k);
+            }
+            for (size_t r = 0; r < n; r++) {
+                for (size_t c = 0; c < k; c++) {
+                    size_t p = c / attn_kernels.panel, w = attn_panel_width(k, p);
+                    assert_true(rows[p * attn_kernels.panel * n + r * w + c % attn_kernels.panel] ==
+                                in[r * k + c]);
+                }
+            }
+            free(in);
+            free(whole);
+            free(pieces);
+            free(rows);
         }
     }
 }
@@ -245,6 +328,8 @@ int main(void)
         cmocka_unit_test(scale_multiplies_each_element_once),
         cmocka_unit_test(all_finite_sees_one_bad_value_anywhere),
         cmocka_unit_test(product_agrees_with_plain_sums_and_stays_in_its_tile),
+        cmocka_unit_test(a_row_has_the_same_bits_among_any_others),
+        cmocka_unit_test(packing_in_pieces_is_packing_at_once),
         cmocka_unit_test(unknown_levels_are_refused_by_name),
         cmocka_unit_test(blas_core_names_are_judged_by_what_the_processor_can_do),
         cmocka_unit_test(the_self_test_passes_here_and_fails_on_a_wrong_product),

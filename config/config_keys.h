@@ -1,0 +1,62 @@
+/* config_keys.h: every key, flag and model member, once. Code, help, schema test: all expand this. */
+#ifndef CFG_CONFIG_KEYS_H
+#define CFG_CONFIG_KEYS_H
+
+#define CFG_KIB ((uint64_t)1 << 10)
+#define CFG_MIB ((uint64_t)1 << 20)
+#define CFG_PIB ((uint64_t)1 << 50)
+#define CFG_DAY ((uint64_t)24 * 3600 * 1000)
+
+/* X(path, type, member of cfg_config, default, least, most, help)
+ *
+ * Types: ADDRESS; INTEGER and SIZE, AUTO_ before them where "auto" (stored as 0) is a value too;
+ * DURATION (in ms); BOOLEAN; LOG_LEVEL and LOG_FORMAT (names in the order of the enumerators);
+ * MODELS. Least and most bound what is a number. */
+#define CFG_KEYS(X)                                                                                \
+    X("server.listen", ADDRESS, server.listen, "127.0.0.1:8080", 0, 0,                             \
+      "where to listen, HOST:PORT or [HOST]:PORT; port 0 is any free one")                         \
+    X("server.io_threads", INTEGER, server.io_threads, "2", 1, 64,                                 \
+      "threads that read requests and write answers")                                              \
+    X("server.max_body", SIZE, server.max_body_bytes, "256MiB", CFG_KIB, CFG_PIB,                  \
+      "the largest request body")                                                                  \
+    X("server.max_connections", INTEGER, server.max_connections, "1024", 1, 65536,                 \
+      "connections open at the same time")                                                         \
+    X("server.header_timeout", DURATION, server.header_timeout_ms, "10s", 1, CFG_DAY,              \
+      "time for a request's header to arrive")                                                     \
+    X("server.request_timeout", DURATION, server.request_timeout_ms, "60s", 1, CFG_DAY,            \
+      "time for a request from its first byte to its answer")                                      \
+    X("server.shutdown_timeout", DURATION, server.shutdown_timeout_ms, "30s", 0, CFG_DAY,          \
+      "time for requests under way when the daemon is told to end")                                \
+    X("models", MODELS, models, "[]", 0, 0,                                                        \
+      "what to serve: a list of {\"name\", \"path\", \"layers\", \"dtype\", \"layout\"}")          \
+    X("memory.budget", AUTO_SIZE, budget_bytes, "auto", CFG_MIB, CFG_PIB,                          \
+      "bytes for all requests together; auto is half of what machine or container have")           \
+    X("compute.threads", AUTO_INTEGER, threads, "auto", 1, 1024,                                   \
+      "threads that compute; auto is the CPUs that machine and container allow")                   \
+    X("compute.pin", BOOLEAN, pin, "true", 0, 0, "keep each computing thread on a CPU of its own") \
+    X("queue.max_requests", INTEGER, queue_max_requests, "256", 1, 65536,                          \
+      "requests that may wait")                                                                    \
+    X("log.level", LOG_LEVEL, log.level, "info", 0, 0, "error, warn, info or debug")               \
+    X("log.format", LOG_FORMAT, log.format, "auto", 0, 0, "text, json, or auto: text on a terminal")
+
+#define CFG_LOG_LEVELS  "error", "warn", "info", "debug"
+#define CFG_LOG_FORMATS "auto", "text", "json"
+
+/* X(enumerator, name, takes an argument, usage, help) */
+#define CFG_FLAGS(X)                                                                               \
+    X(CONFIG, "config", true, "--config FILE", "read the configuration file, JSON")                \
+    X(MODEL, "model", true, "--model [NAME=]PATH", "serve this model; may be repeated")            \
+    X(LISTEN, "listen", true, "--listen HOST:PORT", "the same as --set server.listen=HOST:PORT")   \
+    X(SET, "set", true, "--set KEY=VALUE", "set any key below; may be repeated")                   \
+    X(PRINT_CONFIG, "print-config", false, "--print-config",                                       \
+      "print every key with its value and source, and exit")
+
+/* X(member of an entry of "models") */
+#define CFG_MODEL_MEMBERS(X)                                                                       \
+    X("name")                                                                                      \
+    X("path")                                                                                      \
+    X("layers")                                                                                    \
+    X("dtype")                                                                                     \
+    X("layout")
+
+#endif

@@ -1,0 +1,107 @@
+#include "tensor.h"
+
+#include <math.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored tensors are copied as they are");
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[] = {
+    [ATTN_F32] = {"float32", 4}, [ATTN_F16] = {"float16", 2}, [ATTN_BF16] = {"bfloat16", 2},
+    [ATTN_F64] = {"float64", 8}, [ATTN_BOOL] = {"bool", 1},   [ATTN_I8] = {"int8", 1},
+    [ATTN_U8] = {"uint8", 1},    [ATTN_I16] = {"int16", 2},   [ATTN_U16] = {"uint16", 2},
+    [ATTN_I32] = {"int32", 4},   [ATTN_U32] = {"uint32", 4},  [ATTN_I64] = {"int64", 8},
+    [ATTN_U64] = {"uint64", 8},  [ATTN_OTHER] = {"other", 0},
+};
+
+size_t attn_dtype_size(attn_dtype dtype)
+{
+    return dtypes[dtype].size;
+}
+
+const char *attn_dtype_name(attn_dtype dtype)
+{
+    return dtypes[dtype].name;
+}
+
+bool attn_dtype_parse(const char *name, attn_dtype *out)
+{
+    for (attn_dtype d = ATTN_F32; d < ATTN_OTHER; d++) {
+        if (strcmp(dtypes[d].name, name) == 0) {
+            *out = d;
+            return true;
+        }
+    }
+    return false;
+}
+
+static float float_of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+float attn_f16_to_f32(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
+    uint32_t exponent = (bits >> 10) & 0x1fu;
+    uint32_t fraction = bits & 0x3ffu;
+
+    if (exponent == 0) { /* zero or subnormal: fraction times 2^-24, exact in float32 */
+        float magnitude = (float)fraction * 0x1p-24f;
+        return sign != 0 ? -magnitude : magnitude;
+    }
+    if (exponent == 0x1f)
+        exponent = 0xff - 112; /* infinity and NaN keep all bits set */
+    return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+float attn_bf16_to_f32(uint16_t bits)
+{
+    return float_of_bits((uint32_t)bits << 16);
+}
+
+static void widen_16(float *out, const unsigned char *in, size_t n, float (*widen)(uint16_t))
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t bits;
+        memcpy(&bits, in + 2 * i, sizeof bits);
+        out[i] = widen(bits);
+    }
+}
+
+static attn_status narrow_f64(float *out, const unsigned char *in, size_t n, attn_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        double x;
+        memcpy(&x, in + 8 * i, sizeof x);
+        out[i] = (float)x;
+        if (isinf(out[i]) && !isinf(x))
+            return attn_fail(err, ATTN_EINVAL, "element %zu is %.10g, beyond float32", i, x);
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_widen(float *out, const void *in, size_t n, attn_dtype dtype, attn_error *err)
+{
+    switch (dtype) {
+    case ATTN_F32:
+        if (n > 0)
+            memcpy(out, in, n * sizeof *out);
+        return ATTN_OK;
+    case ATTN_F16:
+        widen_16(out, in, n, attn_f16_to_f32);
+        return ATTN_OK;
+    case ATTN_BF16:
+        widen_16(out, in, n, attn_bf16_to_f32);
+        return ATTN_OK;
+    case ATTN_F64:
+        return narrow_f64(out, in, n, err);
+    default:
+        return attn_fail(err, ATTN_EUNSUPPORTED, "%s is not widened to float32",
+                         attn_dtype_name(dtype));
+    }
+}

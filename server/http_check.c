@@ -1,0 +1,364 @@
+#include "server/http_private.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <time.h>
+
+const char *srv_header_find(const srv_exchange *x, const char *name, size_t *count)
+{
+    const char *value = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < x->num_headers; i++) {
+        if (strcasecmp(x->header[i].name, name) != 0)
+            continue;
+        value = n == 0 ? x->header[i].value : value;
+        n++;
+    }
+    if (count != NULL)
+        *count = n;
+    return value;
+}
+
+/* --- request id --- */
+
+static bool is_request_id(const char *s)
+{
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t n = strspn(s, allowed);
+    return n > 0 && s[n] == '\0' && n < SRV_REQUEST_ID_BYTES;
+}
+
+/* RFC 9562, section 5.7: 48 bits of Unix milliseconds, version, variant, the rest random. */
+static void uuid7(char out[SRV_REQUEST_ID_BYTES])
+{
+    unsigned char b[16] = {0};
+    struct timespec t = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    (void)!getrandom(b, sizeof b, 0); /* does not fail for so few bytes */
+    for (int i = 0; i < 6; i++)
+        b[i] = (unsigned char)(ms >> (8 * (5 - i)));
+    b[6] = (unsigned char)(0x70 | (b[6] & 0x0F));
+    b[8] = (unsigned char)(0x80 | (b[8] & 0x3F));
+    (void)snprintf(out, SRV_REQUEST_ID_BYTES,
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
+}
+
+void srv_request_id(char out[SRV_REQUEST_ID_BYTES], const char *from_client)
+{
+    if (from_client != NULL && is_request_id(from_client))
+        memcpy(out, from_client, strlen(from_client) + 1);
+    else
+        uuid7(out);
+}
+
+/* --- where the request ends: what two readers could understand differently is refused --- */
+
+static void break_off(srv_exchange *x)
+{
+    x->broken = true;
+    x->reply.close = true;
+}
+
+static bool is_token(const char *s)
+{
+    if (*s == '\0')
+        return false;
+    for (; *s != '\0'; s++) {
+        if (!isalnum((unsigned char)*s) && strchr("!#$%&'*+-.^_`|~", *s) == NULL)
+            return false;
+    }
+    return true;
+}
+
+static bool has_control(const char *s)
+{
+    for (; *s != '\0'; s++) {
+        if (((unsigned char)*s < ' ' && *s != '\t') || *s == 0x7F)
+            return true;
+    }
+    return false;
+}
+
+static bool read_content_length(srv_exchange *x, const char *text)
+{
+    uint64_t value = 0;
+    if (*text == '\0')
+        return false;
+    for (; *text != '\0'; text++) {
+        if (!isdigit((unsigned char)*text) || __builtin_mul_overflow(value, 10u, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
+            return false;
+    }
+    x->content_length = value;
+    x->has_body = value > 0;
+    return true;
+}
+
+static void check_framing(srv_exchange *x)
+{
+    size_t lengths = 0, codings = 0, hosts = 0;
+    const char *length = srv_header_find(x, "Content-Length", &lengths);
+    const char *coding = srv_header_find(x, "Transfer-Encoding", &codings);
+    (void)srv_header_find(x, "Host", &hosts);
+    const char *wrong = NULL;
+
+    x->has_body = x->chunked = codings > 0;
+    x->content_length = codings > 0 ? UINT64_MAX : 0;
+    for (size_t i = 0; i < x->num_headers; i++) {
+        if (!is_token(x->header[i].name))
+            wrong = "a header field has a name that is none";
+        else if (has_control(x->header[i].value))
+            wrong = "a header field holds a control character";
+    }
+    if (lengths > 1)
+        wrong = "Content-Length stands there more than once";
+    else if (lengths == 1 && codings > 0)
+        wrong = "Content-Length and Transfer-Encoding exclude each other";
+    else if (lengths == 1 && !read_content_length(x, length))
+        wrong = "Content-Length is not a number of bytes";
+    else if (codings > 1)
+        wrong = "Transfer-Encoding stands there more than once";
+    else if (codings == 1 && x->http_1_0)
+        wrong = "HTTP/1.0 has no Transfer-Encoding";
+    else if (hosts > 1)
+        wrong = "Host stands there more than once";
+    if (wrong != NULL || (codings == 1 && strcasecmp(coding, "chunked") != 0))
+        break_off(x);
+    /* The library may see a body where we do not: it must not wait for one unwatched. */
+    x->has_body = x->has_body || (x->broken && lengths > 0);
+    if (wrong != NULL)
+        srv_reply_refuse(x, 400, "invalid", "%s", wrong);
+    else if (x->broken)
+        srv_reply_refuse(x, 501, "unsupported",
+                         "the only Transfer-Encoding understood here is chunked");
+}
+
+/* --- the target --- */
+
+/* The byte that an escape stands for, -1 = it is none. */
+static int escape_value(const char *s)
+{
+    unsigned value = 0;
+    if (!isxdigit((unsigned char)s[1]) || !isxdigit((unsigned char)s[2]) ||
+        sscanf(s + 1, "%2x", &value) != 1)
+        return -1;
+    return (int)value;
+}
+
+static const char *target_fault(const char *s)
+{
+    bool in_path = true;
+    for (; *s != '\0'; s++) {
+        if ((unsigned char)*s <= ' ' || *s == 0x7F)
+            return "the request target holds a blank or a control character";
+        in_path = in_path && *s != '?';
+        if (*s != '%')
+            continue;
+        int value = escape_value(s);
+        if (value < 0)
+            return "the request target holds a % that is not followed by two hexadecimal digits";
+        if (value == 0 || (in_path && (value < ' ' || value == 0x7F)))
+            return "the request target holds an escaped control character";
+    }
+    return NULL;
+}
+
+/* Sets x->path. Proxies are sent "http://host/path"; the host in it then counts as Host. */
+static void check_target(srv_exchange *x, char *host, size_t host_size)
+{
+    const char *fault = target_fault(x->target);
+    x->path = x->target;
+    if (fault == NULL && strncasecmp(x->target, "http://", 7) == 0) {
+        const char *authority = x->target + 7;
+        size_t n = strcspn(authority, "/?");
+        if (n == 0 || n >= host_size)
+            fault = "the request target names no host";
+        else
+            (void)snprintf(host, host_size, "%.*s", (int)n, authority);
+        x->path = authority[n] == '/' ? authority + n : "/";
+    }
+    bool asterisk = strcmp(x->target, "*") == 0 && strcmp(x->method, "OPTIONS") == 0;
+    if (fault == NULL && x->path[0] != '/' && !asterisk)
+        fault = "the request target does not begin with a slash";
+    if (fault != NULL)
+        srv_reply_refuse(x, 400, "invalid", "%s", fault);
+}
+
+/* --- Host: a page on the web must not reach a server that listens on loopback by a name of its own
+ * that resolves to 127.0.0.1 --- */
+
+static bool host_is(const char *host, size_t n, const char *name)
+{
+    return strlen(name) == n && strncasecmp(host, name, n) == 0;
+}
+
+static void check_host(srv_exchange *x, const char *host, const srv_listener *l)
+{
+    if (host == NULL) {
+        if (!x->http_1_0) {
+            break_off(x);
+            srv_reply_refuse(x, 400, "invalid", "an HTTP/1.1 request needs a Host");
+        }
+        return;
+    }
+    if (!l->loopback)
+        return;
+    const char *end = host[0] == '[' ? strchr(host, ']') : NULL;
+    size_t n = end != NULL ? (size_t)(end - host) + 1 : strcspn(host, ":");
+    const char *port = host + n;
+    bool port_ok =
+        *port == '\0' || (*port == ':' && strspn(port + 1, "0123456789") == strlen(port + 1));
+    bool named = host_is(host, n, "localhost") || host_is(host, n, "127.0.0.1") ||
+                 host_is(host, n, "[::1]") || host_is(host, n, l->host) ||
+                 (host[0] == '[' && n >= 2 && host_is(host + 1, n - 2, l->host));
+    if (!port_ok || !named)
+        srv_reply_refuse(x, 403, "host_not_allowed",
+                         "this server listens on loopback only and is not called by that Host");
+}
+
+/* --- route, media types --- */
+
+static void check_route(srv_exchange *x, const srv_check_options *o)
+{
+    bool options = strcmp(x->method, "OPTIONS") == 0;
+    bool asterisk = options && strcmp(x->target, "*") == 0;
+    unsigned allowed = asterisk ? SRV_ALLOW_GET | SRV_ALLOW_POST
+                                : srv_route_find(x, o->routes, o->num_routes, x->method);
+    if (allowed == 0) {
+        srv_reply_refuse(x, 404, "not_found", "there is nothing at this path");
+    } else if (x->route == NULL) {
+        bool get = (allowed & SRV_ALLOW_GET) != 0, post = (allowed & SRV_ALLOW_POST) != 0;
+        const char *list = !post ? "GET, HEAD, OPTIONS"
+                           : get ? "GET, HEAD, OPTIONS, POST"
+                                 : "OPTIONS, POST";
+        srv_http_set_header(x, "Allow", list);
+        if (options)
+            srv_http_reply_text(x, 204, NULL, "", 0);
+        else
+            srv_reply_refuse(x, 405, "method_not_allowed", "this path takes %s", list);
+    }
+}
+
+static const char *skip_blanks(const char *s)
+{
+    return s + strspn(s, " \t");
+}
+
+/* Whether s begins with `name` and nothing but parameters or blanks follow until ',' or the end. */
+static bool is_media_type(const char *s, size_t n, const char *name)
+{
+    size_t len = strlen(name);
+    return n >= len && strncasecmp(s, name, len) == 0 &&
+           (n == len || s[len] == ';' || s[len] == ' ' || s[len] == '\t');
+}
+
+static void check_media(srv_exchange *x)
+{
+    for (size_t i = 0; i < x->num_headers; i++) {
+        const char *value = skip_blanks(x->header[i].value);
+        if (strcasecmp(x->header[i].name, "Content-Type") == 0 && *value != '\0' &&
+            !is_media_type(value, strlen(value), "application/json")) {
+            srv_http_set_header(x, "Accept", "application/json");
+            srv_reply_refuse(x, 415, "unsupported_media_type",
+                             "the body must be sent with Content-Type: application/json (curl: "
+                             "--json in place of -d)");
+            return;
+        }
+        if (strcasecmp(x->header[i].name, "Content-Encoding") == 0 && *value != '\0' &&
+            !is_media_type(value, strlen(value), "identity")) {
+            srv_http_set_header(x, "Accept-Encoding", "identity");
+            srv_reply_refuse(x, 415, "unsupported_media_type",
+                             "the body must be sent as it is, without Content-Encoding");
+            return;
+        }
+    }
+}
+
+/* The weight of a media range, in effect: zero or not. */
+static bool has_weight(const char *range, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (range[i] != ';')
+            continue;
+        size_t at = i + 1;
+        while (at < n && (range[at] == ' ' || range[at] == '\t'))
+            at++;
+        if (at + 1 >= n || (range[at] | 0x20) != 'q' || range[at + 1] != '=')
+            continue;
+        for (at += 2; at < n && (isdigit((unsigned char)range[at]) || range[at] == '.'); at++) {
+            if (range[at] != '0' && range[at] != '.')
+                return true;
+        }
+        return false;
+    }
+    return true;
+}
+
+/* RFC 9110, section 12.5.1: the most specific range decides. */
+static bool accepts_json(const srv_exchange *x)
+{
+    static const char *const ranges[] = {"*/*", "application/*", "application/json"};
+    int best = -1;
+    bool accepted = false, any = false;
+    for (size_t i = 0; i < x->num_headers; i++) {
+        if (strcasecmp(x->header[i].name, "Accept") != 0)
+            continue;
+        for (const char *s = skip_blanks(x->header[i].value); *s != '\0';) {
+            size_t n = strcspn(s, ",");
+            any = any || n > 0;
+            for (int r = 0; r < 3; r++) {
+                if (r >= best && is_media_type(s, n, ranges[r])) {
+                    accepted = has_weight(s, n) || (r == best && accepted);
+                    best = r;
+                }
+            }
+            s = skip_blanks(s + n + (s[n] == ','));
+        }
+    }
+    return !any || accepted;
+}
+
+static void check_body(srv_exchange *x, uint64_t max_body_bytes)
+{
+    if (!x->chunked && x->content_length > max_body_bytes) {
+        attn_error err = {0};
+        (void)attn_fail(&err, ATTN_ETOOBIG,
+                        "the body has %llu bytes, the limit (server.max_body) is %llu",
+                        (unsigned long long)x->content_length, (unsigned long long)max_body_bytes);
+        err.needed = x->content_length;
+        err.limit = max_body_bytes;
+        srv_http_reply_problem(x, &err, NULL);
+    }
+}
+
+void srv_check(srv_exchange *x, const srv_check_options *o)
+{
+    char authority[256] = "";
+
+    /* Framing comes first: if it is in doubt, nothing else may keep the connection. */
+    check_framing(x);
+    if (x->reply.status == 0)
+        check_target(x, authority, sizeof authority);
+    if (x->reply.status == 0)
+        check_host(x, authority[0] != '\0' ? authority : srv_header_find(x, "Host", NULL),
+                   o->listener);
+    if (x->reply.status == 0)
+        check_route(x, o);
+    if (x->reply.status == 0)
+        check_body(x, o->max_body_bytes);
+    if (x->route == NULL || !x->route->body)
+        return;
+    srv_http_set_header(x, "Vary", "Accept, Accept-Encoding");
+    if (x->reply.status == 0)
+        check_media(x);
+    if (x->reply.status == 0 && !accepts_json(x))
+        srv_reply_refuse(x, 406, "not_acceptable",
+                         "the answer is application/json, which the Accept field excludes");
+}

@@ -1,0 +1,377 @@
+#include "server/http_private.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/log.h"
+
+enum {
+    TICK_MS = 250,
+    LINGER_MS = 1000,     /* a client that was cut has so long to read the answer */
+    COMPLAINT_MS = 1000,  /* a full house is said once a second at most */
+    ACCEPT_AT_A_TIME = 64 /* then a look at the clocks */
+};
+
+typedef enum {
+    PHASE_HEADER,  /* waiting for a request, or in its header: has a deadline */
+    PHASE_BODY,    /* in the body: has a deadline */
+    PHASE_HANDLER, /* at work or answering: ours, or the library's idle timeout */
+    PHASE_LINGER,  /* answered by srv_conn_cut(): has a deadline */
+    PHASE_CUT      /* shut down */
+} conn_phase;
+
+struct srv_conn {
+    srv_conns *conns;
+    srv_conn *prev, *next;
+    int fd;
+    conn_phase phase;
+    bool served; /* at least one request: silence is idleness, not slowness */
+    int64_t deadline_ms;
+    srv_exchange *x; /* between srv_conn_header() and srv_conn_done() */
+    char peer[INET6_ADDRSTRLEN + 16];
+};
+
+struct srv_conns {
+    srv_conns_options o; /* read-only, but for o.listener.fd */
+    pthread_t thread;
+    bool started;          /* thread runs; written before others know of it */
+    int wake;              /* eventfd: look at the flags */
+    int64_t complained_ms; /* by the thread alone */
+
+    pthread_mutex_t lock; /* guards all below, and every srv_conn's phase, deadline_ms, served, x */
+    pthread_cond_t closed; /* o.listener.fd == -1 */
+    srv_conn *head;
+    unsigned accepted; /* connections that are open; those the library has not told of yet, too */
+    bool quiesced, stopping, full;
+};
+
+/* --- the clocks; the lock is held, nothing here blocks: the sockets are non-blocking --- */
+
+static void cut(srv_conn *conn, const char *answer, size_t n)
+{
+    if (n > 0)
+        (void)send(conn->fd, answer, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)shutdown(conn->fd, SHUT_WR);
+    conn->phase = PHASE_LINGER;
+    conn->deadline_ms = srv_now_ms() + LINGER_MS;
+}
+
+static void too_late(srv_conn *conn)
+{
+    char answer[SRV_PROBLEM_BYTES + 1024];
+    if (conn->phase == PHASE_LINGER || (conn->phase == PHASE_HEADER && conn->served)) {
+        /* An idle client may just be sending its next request; a 408 would look like its answer. */
+        (void)shutdown(conn->fd, SHUT_RDWR);
+        conn->phase = PHASE_CUT;
+        return;
+    }
+    cut(conn, answer, conn->conns->o.late(conn->x, answer, sizeof answer));
+}
+
+static void look_at_clocks(srv_conns *c)
+{
+    int64_t now = srv_now_ms();
+    (void)pthread_mutex_lock(&c->lock);
+    for (srv_conn *conn = c->head; conn != NULL; conn = conn->next) {
+        bool timed = conn->phase != PHASE_HANDLER && conn->phase != PHASE_CUT;
+        if (timed && now >= conn->deadline_ms)
+            too_late(conn);
+    }
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+/* --- accepting --- */
+
+static void complain(srv_conns *c, const char *msg, int error)
+{
+    int64_t now = srv_now_ms();
+    if (now - c->complained_ms < COMPLAINT_MS)
+        return;
+    c->complained_ms = now;
+    srv_log(SRV_LOG_WARN, "accept", msg,
+            (const srv_log_field[]){SRV_STR("reason", error != 0 ? strerror(error) : NULL),
+                                    SRV_INT("max_connections", c->o.max_connections)},
+            2);
+}
+
+static void drop_one(srv_conns *c)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    c->accepted--;
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+/* Takes what waits at the door. False: leave the door alone until the next tick. */
+static bool accept_some(srv_conns *c, int listen_fd)
+{
+    for (int i = 0; i < ACCEPT_AT_A_TIME; i++) {
+        struct sockaddr_storage addr;
+        socklen_t n = sizeof addr;
+        (void)pthread_mutex_lock(&c->lock);
+        bool room = !c->quiesced && c->accepted < c->o.max_connections;
+        bool full = !c->quiesced && !room;
+        c->full = full;
+        c->accepted += room;
+        (void)pthread_mutex_unlock(&c->lock);
+        if (full)
+            complain(c, "every connection is in use, clients wait", 0);
+        if (!room)
+            return false;
+        int fd = accept4(listen_fd, (struct sockaddr *)&addr, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            int error = errno;
+            drop_one(c);
+            if (error == EINTR || error == ECONNABORTED)
+                continue;
+            if (error == EAGAIN)
+                return true;
+            complain(c, "cannot accept a connection", error);
+            return false;
+        }
+        if (!c->o.add(c->o.arg, fd, (const struct sockaddr *)&addr, n))
+            drop_one(c);
+    }
+    return true;
+}
+
+static void close_listener(srv_conns *c)
+{
+    (void)close(c->o.listener.fd);
+    (void)pthread_mutex_lock(&c->lock);
+    c->o.listener.fd = -1;
+    (void)pthread_cond_broadcast(&c->closed);
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+static void *run(void *arg)
+{
+    srv_conns *c = arg;
+    int64_t next_tick = srv_now_ms() + TICK_MS;
+    bool listen = true;
+    for (;;) {
+        (void)pthread_mutex_lock(&c->lock);
+        bool quiesced = c->quiesced, stopping = c->stopping;
+        (void)pthread_mutex_unlock(&c->lock);
+        if (quiesced && c->o.listener.fd >= 0)
+            close_listener(c);
+        if (stopping)
+            return NULL;
+
+        struct pollfd fds[2] = {{.fd = c->wake, .events = POLLIN},
+                                {.fd = listen ? c->o.listener.fd : -1, .events = POLLIN}};
+        int64_t wait = next_tick - srv_now_ms();
+        (void)poll(fds, 2, wait > 0 ? (int)wait : 0);
+        if (fds[0].revents != 0) {
+            uint64_t count;
+            (void)!read(c->wake, &count, sizeof count);
+            listen = true; /* a connection was closed */
+        }
+        if (fds[1].revents != 0)
+            listen = accept_some(c, c->o.listener.fd);
+        if (srv_now_ms() >= next_tick) {
+            look_at_clocks(c);
+            next_tick = srv_now_ms() + TICK_MS;
+            listen = true;
+        }
+    }
+}
+
+static void wake_up(srv_conns *c)
+{
+    uint64_t one = 1;
+    (void)!write(c->wake, &one, sizeof one);
+}
+
+/* --- start and stop --- */
+
+attn_status srv_conns_new(srv_conns **out, const srv_conns_options *o, attn_error *err)
+{
+    *out = NULL;
+    srv_conns *c = calloc(1, sizeof *c);
+    int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c == NULL || wake < 0) {
+        if (wake >= 0)
+            (void)close(wake);
+        free(c);
+        return attn_fail(err, ATTN_EIO, "cannot watch connections: no memory or no descriptor");
+    }
+    c->o = *o;
+    c->wake = wake;
+    c->complained_ms = srv_now_ms() - COMPLAINT_MS;
+    (void)pthread_mutex_init(&c->lock, NULL);
+    (void)pthread_cond_init(&c->closed, NULL);
+    *out = c;
+    return ATTN_OK;
+}
+
+attn_status srv_conns_start(srv_conns *c, attn_error *err)
+{
+    if (pthread_create(&c->thread, NULL, run, c) != 0)
+        return attn_fail(err, ATTN_EIO, "cannot start the thread that accepts connections");
+    c->started = true;
+    return ATTN_OK;
+}
+
+void srv_conns_quiesce(srv_conns *c)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    c->quiesced = true;
+    wake_up(c);
+    while (c->o.listener.fd >= 0)
+        (void)pthread_cond_wait(&c->closed, &c->lock);
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+void srv_conns_free(srv_conns *c)
+{
+    if (c == NULL)
+        return;
+    (void)pthread_mutex_lock(&c->lock);
+    c->quiesced = c->stopping = true;
+    wake_up(c);
+    (void)pthread_mutex_unlock(&c->lock);
+    if (c->started)
+        (void)pthread_join(c->thread, NULL);
+    else
+        (void)close(c->o.listener.fd);
+    (void)close(c->wake);
+    (void)pthread_cond_destroy(&c->closed);
+    (void)pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+/* --- the life of a connection --- */
+
+static void print_peer(srv_conn *conn, const struct sockaddr *addr)
+{
+    char host[INET6_ADDRSTRLEN + 1], port[8];
+    socklen_t n = addr != NULL && addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                              : sizeof(struct sockaddr_in);
+    if (addr == NULL || getnameinfo(addr, n, host, sizeof host, port, sizeof port,
+                                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        return;
+    bool v6 = addr->sa_family == AF_INET6;
+    (void)snprintf(conn->peer, sizeof conn->peer, v6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+srv_conn *srv_conn_open(srv_conns *c, int fd, const struct sockaddr *addr)
+{
+    srv_conn *conn = calloc(1, sizeof *conn);
+    if (conn == NULL)
+        return NULL;
+    conn->conns = c;
+    conn->fd = fd;
+    conn->deadline_ms = srv_now_ms() + c->o.header_timeout_ms;
+    print_peer(conn, addr);
+    (void)pthread_mutex_lock(&c->lock);
+    conn->next = c->head;
+    if (c->head != NULL)
+        c->head->prev = conn;
+    c->head = conn;
+    (void)pthread_mutex_unlock(&c->lock);
+    return conn;
+}
+
+void srv_conn_close(srv_conns *c, srv_conn *conn)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    if (conn != NULL) {
+        if (conn->prev != NULL)
+            conn->prev->next = conn->next;
+        else
+            c->head = conn->next;
+        if (conn->next != NULL)
+            conn->next->prev = conn->prev;
+    }
+    c->accepted--;
+    if (c->full)
+        wake_up(c);
+    c->full = false;
+    (void)pthread_mutex_unlock(&c->lock);
+    free(conn);
+}
+
+const char *srv_conn_peer(const srv_conn *conn)
+{
+    return conn->peer;
+}
+
+static bool is_cut(const srv_conn *conn)
+{
+    return conn->phase == PHASE_LINGER || conn->phase == PHASE_CUT;
+}
+
+void srv_conn_line(srv_conn *conn)
+{
+    srv_conns *c = conn->conns;
+    int64_t deadline = srv_now_ms() + c->o.header_timeout_ms;
+    (void)pthread_mutex_lock(&c->lock);
+    /* The first request's clock runs since the connection was opened. */
+    if (conn->phase == PHASE_HEADER && conn->deadline_ms > deadline)
+        conn->deadline_ms = deadline;
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+bool srv_conn_header(srv_conn *conn, srv_exchange *x, bool body)
+{
+    srv_conns *c = conn->conns;
+    (void)pthread_mutex_lock(&c->lock);
+    bool alive = !is_cut(conn);
+    if (alive) {
+        conn->x = x;
+        conn->phase = body ? PHASE_BODY : PHASE_HANDLER;
+        conn->deadline_ms = srv_now_ms() + c->o.request_timeout_ms;
+    }
+    (void)pthread_mutex_unlock(&c->lock);
+    return alive;
+}
+
+bool srv_conn_body(srv_conn *conn)
+{
+    srv_conns *c = conn->conns;
+    (void)pthread_mutex_lock(&c->lock);
+    bool alive = !is_cut(conn);
+    (void)pthread_mutex_unlock(&c->lock);
+    return alive;
+}
+
+bool srv_conn_complete(srv_conn *conn)
+{
+    srv_conns *c = conn->conns;
+    (void)pthread_mutex_lock(&c->lock);
+    bool alive = !is_cut(conn);
+    if (alive)
+        conn->phase = PHASE_HANDLER;
+    (void)pthread_mutex_unlock(&c->lock);
+    return alive;
+}
+
+void srv_conn_done(srv_conn *conn)
+{
+    srv_conns *c = conn->conns;
+    (void)pthread_mutex_lock(&c->lock);
+    conn->x = NULL;
+    conn->served = true;
+    if (!is_cut(conn)) {
+        conn->phase = PHASE_HEADER;
+        conn->deadline_ms = srv_now_ms() + c->o.idle_timeout_ms + c->o.header_timeout_ms;
+    }
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+void srv_conn_cut(srv_conn *conn, const char *answer, size_t n)
+{
+    srv_conns *c = conn->conns;
+    (void)pthread_mutex_lock(&c->lock);
+    if (!is_cut(conn))
+        cut(conn, answer, n);
+    (void)pthread_mutex_unlock(&c->lock);
+}
