@@ -97,7 +97,7 @@ static segment *add_segment(srv_json_writer *w, segment_kind kind)
 
     bool ok = make_room(w, &p, &w->capacity, w->n, 1, sizeof *w->segments);
     w->segments = p;
-    if (!ok)
+    if (!ok || p == NULL)
         return NULL;
     segment *s = &w->segments[w->n++];
     *s = (segment){.kind = kind, .from = w->text_n, .to = w->text_n};
@@ -111,7 +111,7 @@ static char *add_text(srv_json_writer *w, size_t more)
 
     bool ok = make_room(w, &p, &w->text_capacity, w->text_n, more, 1);
     w->text = p;
-    if (!ok)
+    if (!ok || p == NULL)
         return NULL;
     segment *last = w->n > 0 ? &w->segments[w->n - 1] : NULL;
     if (last == NULL || last->kind != TEXT)
@@ -198,7 +198,8 @@ void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, 
         s->to = base64 ? leaves * sizeof(float) : leaves;
         s->data = levels == rank ? data : NULL;
         s->rank = levels;
-        memcpy(s->dim, dim, (base64 ? 0 : levels) * sizeof *dim);
+        for (size_t i = 0; i < levels; i++)
+            s->dim[i] = dim[i];
     }
     if (base64)
         srv_json_writer_raw(w, "\"}", 2);

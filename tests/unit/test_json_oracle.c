@@ -66,13 +66,11 @@ static bool is_element(walk *w, const attn_json *v)
         return true;
     case SRV_LABELS:
         return attn_json_string(v, &s);
-    case SRV_BIAS:
-        if (attn_json_string(v, &s)) {
+    default:
+        if (w->field->kind == SRV_BIAS && attn_json_string(v, &s)) {
             reading_add(&w->elements, " -inf");
             return strcmp(s, "-inf") == 0;
         }
-        /* fall through */
-    default:
         if (!attn_json_number(v, &x) || !isfinite((float)x))
             return false;
         reading_add(&w->elements, " %.9g", (double)(float)x);
