@@ -65,7 +65,6 @@ size_t srv_http_wait(srv_http *h, int64_t timeout_ms);
 size_t srv_http_stop(srv_http *h, int64_t timeout_ms);
 void srv_http_free(srv_http *h);            /* after stop; takes NULL */
 size_t srv_http_active(const srv_http *h);  /* exchanges under way, any thread */
-const char *srv_http_library_version(void); /* of libmicrohttpd, static */
 
 /* What an exchange is about. Strings are valid until `end` returns. */
 void *srv_http_app(const srv_exchange *x);
