@@ -209,10 +209,12 @@ void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, 
 
 static char *write_leaf(char *p, float x)
 {
+    static const char null[4] = {'n', 'u', 'l', 'l'};
+
     if (isfinite(x))
         return p + attn_f32_print(p, x);
-    memcpy(p, "null", 4);
-    return p + 4;
+    memcpy(p, null, sizeof null);
+    return p + sizeof null;
 }
 
 /* Closes the lists that end behind the leaf just written and opens those of the next one. */
