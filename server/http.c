@@ -630,8 +630,3 @@ void srv_http_resume(srv_exchange *x)
     MHD_resume_connection(x->mhd); /* from here on x may be gone */
     leave(h, &h->at_work);
 }
-
-const char *srv_http_library_version(void)
-{
-    return MHD_get_version();
-}
