@@ -49,8 +49,6 @@ typedef struct {
     void (*observe)(void *app, const char *method, const char *route, int status, double seconds);
 } srv_http_options;
 
-const char *srv_http_library_version(void); /* libmicrohttpd's, at run time */
-
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
 ATTN_NODISCARD attn_status srv_http_start(srv_http **out, const srv_http_options *o,
                                           attn_error *err);
