@@ -61,8 +61,8 @@ const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the re
 void srv_http_quiesce(srv_http *h);
 size_t srv_http_wait(srv_http *h, int64_t timeout_ms);
 size_t srv_http_stop(srv_http *h, int64_t timeout_ms);
-void srv_http_free(srv_http *h);            /* after stop; takes NULL */
-size_t srv_http_active(const srv_http *h);  /* exchanges under way, any thread */
+void srv_http_free(srv_http *h);           /* after stop; takes NULL */
+size_t srv_http_active(const srv_http *h); /* exchanges under way, any thread */
 
 /* What an exchange is about. Strings are valid until `end` returns. */
 void *srv_http_app(const srv_exchange *x);
