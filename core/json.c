@@ -44,7 +44,8 @@ static attn_status fail_parse(const json_error_t *e, const char *text, size_t n,
     char reason[JSON_ERROR_TEXT_LENGTH];
     size_t length = 0;
 
-    if (json_error_code(e) == json_error_out_of_memory)
+    /* A reader that jansson cannot even set up leaves no reason. */
+    if (json_error_code(e) == json_error_out_of_memory || e->text[0] == '\0')
         return attn_fail(err, ATTN_ENOMEM, "%s: not enough memory to parse it", what);
     if (json_error_code(e) == json_error_duplicate_key && e->position >= 0 &&
         (size_t)e->position <= n) {
@@ -62,6 +63,19 @@ static attn_status fail_parse(const json_error_t *e, const char *text, size_t n,
                      e->column, reason);
 }
 
+/* jansson overlooks a NUL behind a number. */
+static attn_status fail_nul(const char *text, const char *nul, const char *what, attn_error *err)
+{
+    size_t line = 1, column = 1;
+
+    for (const char *p = text; p < nul; p++) {
+        column = *p == '\n' ? 1 : column + 1;
+        line += *p == '\n';
+    }
+    return attn_fail(err, ATTN_EFORMAT, "%s: not valid JSON: line %zu, column %zu: a NUL byte",
+                     what, line, column);
+}
+
 attn_status attn_json_parse(attn_json **out, const char *text, size_t n, const char *what,
                             attn_error *err)
 {
@@ -70,6 +84,9 @@ attn_status attn_json_parse(attn_json **out, const char *text, size_t n, const c
     *out = NULL;
     if (n == 0)
         return attn_fail(err, ATTN_EFORMAT, "%s: not valid JSON: it is empty", what);
+    const char *nul = memchr(text, '\0', n);
+    if (nul != NULL)
+        return fail_nul(text, nul, what, err);
     *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
     return *out != NULL ? ATTN_OK : fail_parse(&e, text, n, what, err);
 }

@@ -66,6 +66,8 @@ static void d12_bom_nul_empty_and_bad_utf8_are_refused(void **state)
     refused_somehow("\xef\xbb\xbf{}", 5);
     refused_somehow("{}\0", 3);
     refused_somehow("{\0}", 3);
+    refused_somehow("[1\0,2]", 6);
+    refused_somehow("{\"a\":1\0}", 8);
     refused_somehow("{\"a\\u0000\":1}", 13);
     refused_somehow("\"\\u0000\"", 8);
     refused_somehow("\"\xff\"", 3);
