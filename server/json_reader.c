@@ -104,23 +104,22 @@ static void discharge(srv_json_reader *r, size_t bytes)
 attn_status srv_json_grow(srv_json_reader *r, srv_block *b, size_t more, size_t size,
                           attn_error *err)
 {
-    size_t need = 0, capacity = b->capacity + b->capacity / 2 + 64, bytes = 0;
+    size_t need = 0, ahead = b->capacity / 2 + 64, bytes = 0, extra = 0;
 
     if (b->capacity - b->n >= more)
         return ATTN_OK;
-    if (!attn_size_add(b->n, more, &need))
+    if (!attn_size_add(b->n, more, &need) || !attn_size_mul(need, size, &bytes) ||
+        bytes > PTRDIFF_MAX / 2)
         return charge(r, SIZE_MAX, err);
-    if (capacity < need)
-        capacity = need;
-    if (!attn_size_mul(capacity, size, &bytes))
-        return charge(r, SIZE_MAX, err);
-    size_t extra = bytes - b->capacity * size;
-    if (charge(r, extra, NULL) != ATTN_OK) {
-        /* No room to grow ahead: just what is needed, or the refusal. */
-        capacity = need;
-        bytes = need * size;
+    /* Ahead of the need as far as there is room; with none at all, the refusal. */
+    for (;; ahead /= 4) {
+        bytes = (need + ahead) * size;
         extra = bytes - b->capacity * size;
-        ATTN_TRY(charge(r, extra, err));
+        attn_status rc = charge(r, extra, ahead == 0 ? err : NULL);
+        if (rc == ATTN_OK)
+            break;
+        if (ahead == 0)
+            return rc;
     }
     void *p = realloc(b->p, bytes);
     if (p == NULL) {
@@ -128,7 +127,7 @@ attn_status srv_json_grow(srv_json_reader *r, srv_block *b, size_t more, size_t 
         return attn_fail(err, ATTN_ENOMEM, "no memory for %zu bytes of the body", bytes);
     }
     b->p = p;
-    b->capacity = capacity;
+    b->capacity = need + ahead;
     return ATTN_OK;
 }
 
