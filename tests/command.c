@@ -82,14 +82,15 @@ void command_refuse(const char *const *args, int code, const char *const *words)
         why = "stderr is not one sentence";
     else if (*c.out)
         why = "there is something on stdout";
-    for (; why == NULL && words != NULL && *words != NULL; words++) {
-        if (strstr(sentence, *words) == NULL)
-            why = *words;
-    }
     if (why != NULL) {
         show(args, &c);
-        fail_msg("code %d expected; %s%s", code, words != NULL && why == *words ? "missing: " : "",
-                 why);
+        fail_msg("exit code %d expected: %s", code, why);
+    }
+    for (; words != NULL && *words != NULL; words++) {
+        if (strstr(sentence, *words) == NULL) {
+            show(args, &c);
+            fail_msg("the sentence does not say \"%s\"", *words);
+        }
     }
     command_free(&c);
 }
