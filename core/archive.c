@@ -44,11 +44,18 @@ static attn_status fail_memory(attn_error *err, const char *path)
 /* The name decides where it says what it is, so that a wrong content is told as such. */
 static format choose_format(const char *path, const unsigned char *start, size_t n)
 {
-    if (attn_ends_with(path, ".safetensors"))
-        return SAFETENSORS;
-    if (attn_ends_with(path, ".npy") || (n >= 6 && memcmp(start, "\x93NUMPY", 6) == 0))
+    static const struct {
+        const char *suffix;
+        format format;
+    } names[] = {{".safetensors", SAFETENSORS}, {".npz", NPZ}, {".npy", NPY}};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (attn_ends_with(path, names[i].suffix))
+            return names[i].format;
+    }
+    if (n >= 6 && memcmp(start, "\x93NUMPY", 6) == 0)
         return NPY;
-    if (attn_ends_with(path, ".npz") || (n >= 4 && memcmp(start, "PK\003\004", 4) == 0))
+    if (n >= 4 && memcmp(start, "PK\003\004", 4) == 0)
         return NPZ;
     return SAFETENSORS;
 }

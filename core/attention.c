@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attention_private.h"
+#include "cpu.h"
 #include "kern.h"
 #include "rope.h"
 
@@ -521,6 +522,21 @@ const attn_item *attn_find_item(const attn_run *run, attn_phase phase, size_t ta
     return &run->items[lo];
 }
 
+static attn_status run_phases(attn_run *run, attn_pool *pool, attn_error *err)
+{
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_QUERY], query_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_KEY_VALUE], key_value_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_ROWS], row_task, run);
+    if (atomic_load(&run->dirty) && !canceled(run))
+        ATTN_TRY(clean(run, err));
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_STRIP], attn_strip_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_OUTPUT], output_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_ROWS], check_output_task, run);
+    if (canceled(run))
+        return attn_fail(err, ATTN_ECANCELED, "the computation was canceled");
+    return ATTN_OK;
+}
+
 attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
                          const attn_options *options, attn_sequence *seqs, size_t n,
                          attn_pool *pool, void *workspace, const atomic_bool *cancel,
@@ -548,16 +564,10 @@ attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
     }
     number_tasks(&run);
 
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_QUERY], query_task, &run);
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_KEY_VALUE], key_value_task, &run);
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_ROWS], row_task, &run);
-    if (atomic_load(&run.dirty) && !canceled(&run))
-        ATTN_TRY(clean(&run, err));
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_STRIP], attn_strip_task, &run);
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_OUTPUT], output_task, &run);
-    attn_pool_run(pool, run.tasks[ATTN_PHASE_ROWS], check_output_task, &run);
-    if (canceled(&run))
-        return attn_fail(err, ATTN_ECANCELED, "the computation was canceled");
+    uint64_t state = attn_flush_subnormals(); /* as the other workers do */
+    attn_status rc = run_phases(&run, pool, err);
+    attn_restore_float_state(state);
+    ATTN_TRY(rc);
     uint64_t place = atomic_load(&run.overflow);
     if (place != UINT64_MAX)
         return attn_fail(

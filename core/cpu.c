@@ -263,3 +263,48 @@ void attn_limits_read(attn_limits *out, const char *root)
     if (out->cgroup > 0 && (out->physical == 0 || out->cgroup < out->physical))
         out->memory = out->cgroup;
 }
+
+#if defined(__x86_64__)
+
+uint64_t attn_flush_subnormals(void)
+{
+    enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040 }; /* of MXCSR */
+    unsigned state = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(state | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
+    return state;
+}
+
+void attn_restore_float_state(uint64_t state)
+{
+    __builtin_ia32_ldmxcsr((unsigned)state);
+}
+
+#elif defined(__aarch64__)
+
+uint64_t attn_flush_subnormals(void)
+{
+    const uint64_t flush_to_zero = UINT64_C(1) << 24; /* FPCR.FZ */
+    uint64_t state;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(state));
+    __asm__ volatile("msr fpcr, %0" ::"r"(state | flush_to_zero));
+    return state;
+}
+
+void attn_restore_float_state(uint64_t state)
+{
+    __asm__ volatile("msr fpcr, %0" ::"r"(state));
+}
+
+#else
+
+uint64_t attn_flush_subnormals(void)
+{
+    return 0;
+}
+
+void attn_restore_float_state(uint64_t state)
+{
+    (void)state;
+}
+
+#endif

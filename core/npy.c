@@ -41,6 +41,9 @@ attn_status attn_npy_measure(size_t *header_bytes, const void *start, size_t n, 
     if (prefix + length > ATTN_NPY_HEADER_MAX)
         return attn_fail(err, ATTN_EFORMAT, "%s: header length %zu is over the limit of %zu", what,
                          length, ATTN_NPY_HEADER_MAX - prefix);
+    if (length < 2)
+        return attn_fail(err, ATTN_EFORMAT, "%s: header length %zu is too short for a dict", what,
+                         length);
     *header_bytes = prefix + length;
     return ATTN_OK;
 }

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu.h"
+
 enum {
     CACHE_LINE = 64,
     STACK_BYTES = 2 << 20, /* BLAS keeps its small matrices on the stack */
@@ -156,6 +158,7 @@ static void *worker_main(void *arg)
     (void)snprintf(name, sizeof name, "attnd-w%zu", w->number);
     (void)pthread_setname_np(pthread_self(), name);
     pin_self(p, w->number);
+    (void)attn_flush_subnormals();
     for (;;) {
         next_call(p, &seen);
         if (atomic_load_explicit(&p->stopping, memory_order_relaxed))

@@ -10,7 +10,7 @@
 typedef struct attn_pool attn_pool;
 
 /* Called once for each task number 0 .. n-1, in any order; `worker` is 0 .. size-1, and no two
- * calls with the same worker overlap. */
+ * calls with the same worker overlap. In workers but the caller subnormal numbers count as zero. */
 typedef void attn_task(void *arg, size_t task, size_t worker);
 
 /* Starts threads-1 workers (the caller of attn_pool_run() is worker 0). With `pin`, worker w stays on

@@ -216,8 +216,10 @@ static attn_status check_coverage(const attn_safetensors *s, uint64_t data_bytes
                          "holds %" PRIu64,
                          what, s->tensor[s->count - 1].name, end, data_bytes);
     if (end < data_bytes)
-        return attn_fail(err, ATTN_EFORMAT, "%s: %" PRIu64 " bytes after the last tensor", what,
-                         data_bytes - end);
+        return attn_fail(err, ATTN_EFORMAT,
+                         "%s: bytes %" PRIu64 " to %" PRIu64 " of the data, after the last tensor, "
+                         "belong to no tensor",
+                         what, end, data_bytes);
     return ATTN_OK;
 }
 

@@ -24,27 +24,23 @@ const char *attn_file_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-static attn_status fail_memory(attn_error *err, const char *path)
-{
-    return attn_fail(err, ATTN_ENOMEM, "%s: not enough memory to list its files", path);
-}
-
 /* Appends `folder` (n bytes) joined with `name`. */
 static attn_status add(attn_shards *s, const char *folder, size_t n, const char *name,
                        attn_error *err)
 {
-    size_t bytes = n + 1 + strlen(name) + 1;
+    const char *slash = n > 0 && folder[n - 1] != '/' ? "/" : "";
+    size_t bytes = n + strlen(slash) + strlen(name) + 1;
     char **grown = realloc(s->path, (s->count + 1) * sizeof *grown);
     char *path = NULL;
 
-    if (grown == NULL)
-        return fail_memory(err, name);
-    s->path = grown;
-    path = malloc(bytes);
+    if (grown != NULL) {
+        s->path = grown;
+        path = malloc(bytes);
+    }
     if (path == NULL)
-        return fail_memory(err, name);
-    (void)snprintf(path, bytes, "%.*s%s%s", (int)n, folder,
-                   n > 0 && folder[n - 1] != '/' ? "/" : "", name);
+        return attn_fail(err, ATTN_ENOMEM, "%.*s%s%s: not enough memory to list it", (int)n, folder,
+                         slash, name);
+    (void)snprintf(path, bytes, "%.*s%s%s", (int)n, folder, slash, name);
     s->path[s->count++] = path;
     return ATTN_OK;
 }
@@ -141,8 +137,8 @@ static attn_status read_index(attn_shards *s, const char *path, attn_error *err)
 
 /* What a folder holds, by name alone. */
 typedef struct {
+    attn_shards index, single; /* none or one file: INDEX_NAME, SINGLE_NAME */
     attn_shards safetensors, npz;
-    bool has_index, has_single;
     char foreign[64]; /* a weight file that is not read, for the message */
 } listing;
 
@@ -152,8 +148,10 @@ static attn_status list_entry(listing *l, const char *folder, const char *name, 
 
     if (name[0] == '.')
         return ATTN_OK;
-    l->has_index |= strcmp(name, INDEX_NAME) == 0;
-    l->has_single |= strcmp(name, SINGLE_NAME) == 0;
+    if (strcmp(name, INDEX_NAME) == 0)
+        return add(&l->index, folder, strlen(folder), name, err);
+    if (strcmp(name, SINGLE_NAME) == 0)
+        ATTN_TRY(add(&l->single, folder, strlen(folder), name, err));
     if (attn_ends_with(name, ".safetensors"))
         return add(&l->safetensors, folder, strlen(folder), name, err);
     if (attn_ends_with(name, ".npz"))
@@ -197,31 +195,22 @@ static void move(attn_shards *to, attn_shards *from)
 }
 
 /* The index, unless a file of its list is missing and the whole model lies beside it in one. */
-static attn_status choose_index(attn_shards *s, const listing *l, const char *folder,
-                                attn_error *err)
+static attn_status choose_index(attn_shards *s, listing *l, attn_error *err)
 {
     attn_error reason = {0};
-    attn_shards index = {0};
-    attn_status rc = add(&index, folder, strlen(folder), INDEX_NAME, err);
+    attn_status rc = read_index(s, l->index.path[0], &reason);
 
-    if (rc != ATTN_OK)
-        goto done;
-    rc = read_index(s, index.path[0], &reason);
-    if (rc == ATTN_ENOTFOUND && l->has_single) {
-        attn_shards_deinit(s);
-        rc = add(s, folder, strlen(folder), SINGLE_NAME, err);
-    } else if (rc != ATTN_OK) {
-        rc = attn_fail(err, rc, "%s", reason.text);
+    if (rc == ATTN_ENOTFOUND && l->single.count > 0) {
+        move(s, &l->single);
+        return ATTN_OK;
     }
-done:
-    attn_shards_deinit(&index);
-    return rc;
+    return rc == ATTN_OK ? rc : attn_fail(err, rc, "%s", reason.text);
 }
 
 static attn_status choose(attn_shards *s, listing *l, const char *folder, attn_error *err)
 {
-    if (l->has_index)
-        return choose_index(s, l, folder, err);
+    if (l->index.count > 0)
+        return choose_index(s, l, err);
     if (l->safetensors.count > 0) {
         move(s, &l->safetensors);
         return ATTN_OK;
@@ -257,6 +246,8 @@ attn_status attn_shards_find(attn_shards *s, const char *path, attn_error *err)
         rc = list_folder(&l, path, err);
         if (rc == ATTN_OK)
             rc = choose(s, &l, path, err);
+        attn_shards_deinit(&l.index);
+        attn_shards_deinit(&l.single);
         attn_shards_deinit(&l.safetensors);
         attn_shards_deinit(&l.npz);
     } else if (attn_ends_with(path, ".index.json")) {

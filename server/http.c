@@ -73,7 +73,7 @@ static void *on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
     x->http = cls;
     x->conn = conn;
     x->mhd = mhd;
-    x->started_ms = srv_now_ms();
+    x->started_s = srv_now_s();
     x->target = strdup(target);
     x->decoded = malloc(strlen(target) + 1);
     if (x->target == NULL || x->decoded == NULL) {
@@ -112,17 +112,29 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t n)
     return got > 0 ? (ssize_t)got : MHD_CONTENT_READER_END_OF_STREAM;
 }
 
+/* A HEAD asks how long the stream is. Asked to send a stream of unknown length, the library would
+ * end it with a last chunk after HEAD, too, which no client expects there. */
+static uint64_t stream_length(srv_exchange *x)
+{
+    char block[4096];
+    uint64_t total = 0;
+    for (size_t n = 1; n > 0; total += n)
+        n = x->reply.read(x->reply.arg, block, sizeof block);
+    return total;
+}
+
 static struct MHD_Response *make_response(srv_exchange *x)
 {
     srv_reply *r = &x->reply;
+    bool head = strcmp(x->method, "HEAD") == 0;
     if (r->read != NULL)
-        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream,
-                                                 x, NULL);
+        return MHD_create_response_from_callback(head ? stream_length(x) : MHD_SIZE_UNKNOWN,
+                                                 STREAM_BLOCK_BYTES, read_stream, x, NULL);
     struct MHD_Response *response =
         MHD_create_response_from_buffer(r->n, r->text, MHD_RESPMEM_MUST_FREE);
     if (response != NULL) {
         r->text = NULL; /* the library's from here on */
-        x->bytes_out = strcmp(x->method, "HEAD") == 0 ? 0 : r->n;
+        x->bytes_out = head ? 0 : r->n;
     }
     return response;
 }
@@ -167,8 +179,9 @@ static mhd_result queue_reply(srv_exchange *x)
 static void cut(srv_exchange *x)
 {
     char answer[SRV_PROBLEM_BYTES + 2 * SRV_EXTRA_BYTES];
-    size_t n = srv_reply_print(x, answer, sizeof answer);
-    x->bytes_out = x->reply.n;
+    size_t n = x->reply.read == NULL ? srv_reply_print(x, answer, sizeof answer) : 0;
+    x->bytes_out = n > 0 ? x->reply.n : 0;
+    x->cut = true;
     srv_conn_cut(x->conn, answer, n);
 }
 
@@ -226,8 +239,7 @@ static mhd_result begin(srv_exchange *x, const char *method, const char *version
     }
     if (x->reply.status == 0 || !x->has_body)
         return MHD_YES; /* answered in the last call: the connection stays usable */
-    bool hopeless =
-        x->broken || (x->content_length != UINT64_MAX && x->content_length > h->discard_limit);
+    bool hopeless = x->broken || (!x->chunked && x->content_length > h->discard_limit);
     if (x->expects_continue) /* the body is not sent; the library closes the connection */
         return srv_conn_complete(x->conn) ? queue_reply(x) : MHD_NO;
     if (hopeless)
@@ -307,8 +319,10 @@ static mhd_result on_request(void *cls, struct MHD_Connection *mhd, const char *
     return answer(x);
 }
 
-static const char *outcome(enum MHD_RequestTerminationCode code)
+static const char *ended_by(const srv_exchange *x, enum MHD_RequestTerminationCode code)
 {
+    if (x->cut || x->late)
+        return x->late ? "timeout" : "refusal";
     switch (code) {
     case MHD_REQUEST_TERMINATED_COMPLETED_OK:
         return NULL;
@@ -317,7 +331,7 @@ static const char *outcome(enum MHD_RequestTerminationCode code)
     case MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN:
         return "shutdown";
     default:
-        return "client_gone";
+        return "client";
     }
 }
 
@@ -340,9 +354,9 @@ static void log_exchange(const srv_exchange *x, const char *route, double second
         SRV_INT("batch", x->batch),
         SRV_INT("tokens", x->tokens),
         SRV_STR("peer", srv_conn_peer(x->conn)),
-        SRV_STR("ended_by", outcome(code)),
+        SRV_STR("ended_by", ended_by(x, code)),
     };
-    srv_log(level, "request", outcome(code) == NULL ? "answered" : "cut off", fields,
+    srv_log(level, "request", ended_by(x, code) == NULL ? "answered" : "cut off", fields,
             sizeof fields / sizeof fields[0]);
 }
 
@@ -358,7 +372,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
     srv_conn_done(x->conn); /* from here on the clock does not touch x */
     if (x->counted) {
         const char *route = x->route != NULL ? x->route->path : "other";
-        double seconds = (double)(srv_now_ms() - x->started_ms) / 1000;
+        double seconds = srv_now_s() - x->started_s;
         x->reply.status = x->late ? 408 : x->reply.status;
         log_exchange(x, route, seconds, code);
         if (h->o.observe != NULL)
@@ -494,16 +508,25 @@ void srv_http_quiesce(srv_http *h)
     srv_conns_quiesce(h->conns);
 }
 
-size_t srv_http_stop(srv_http *h, int64_t timeout_ms)
+size_t srv_http_wait(srv_http *h, int64_t timeout_ms)
 {
     int64_t until = srv_now_ms() + timeout_ms;
     const struct timespec at = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
     int waited = 0;
 
-    srv_http_quiesce(h);
     (void)pthread_mutex_lock(&h->lock);
     while (h->active > 0 && waited != ETIMEDOUT)
         waited = pthread_cond_timedwait(&h->fewer, &h->lock, &at);
+    size_t left = h->active;
+    (void)pthread_mutex_unlock(&h->lock);
+    return left;
+}
+
+size_t srv_http_stop(srv_http *h, int64_t timeout_ms)
+{
+    srv_http_quiesce(h);
+    (void)srv_http_wait(h, timeout_ms);
+    (void)pthread_mutex_lock(&h->lock);
     h->stopping = true;
     while (h->at_work > 0) /* the library cannot be stopped while an exchange is suspended */
         (void)pthread_cond_wait(&h->fewer, &h->lock);
@@ -512,6 +535,11 @@ size_t srv_http_stop(srv_http *h, int64_t timeout_ms)
     MHD_stop_daemon(h->daemon);
     h->daemon = NULL;
     return left;
+}
+
+const char *srv_http_library_version(void)
+{
+    return MHD_get_version();
 }
 
 void srv_http_free(srv_http *h)
@@ -567,7 +595,7 @@ uint64_t srv_http_content_length(const srv_exchange *x)
 
 int64_t srv_http_started_ms(const srv_exchange *x)
 {
-    return x->started_ms;
+    return (int64_t)(x->started_s * 1000);
 }
 
 void srv_http_set_user(srv_exchange *x, void *user)
@@ -601,9 +629,4 @@ void srv_http_resume(srv_exchange *x)
     srv_http *h = x->http;
     MHD_resume_connection(x->mhd); /* from here on x may be gone */
     leave(h, &h->at_work);
-}
-
-const char *srv_http_library_version(void)
-{
-    return MHD_get_version();
 }

@@ -49,17 +49,17 @@ typedef struct {
     void (*observe)(void *app, const char *method, const char *route, int status, double seconds);
 } srv_http_options;
 
-const char *srv_http_library_version(void); /* libmicrohttpd's, at run time */
-
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
 ATTN_NODISCARD attn_status srv_http_start(srv_http **out, const srv_http_options *o,
                                           attn_error *err);
 const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the real address */
 
-/* Shutdown in two steps: quiesce closes the listening socket (what is connected goes on, each answer
- * says Connection: close); stop waits until no exchange is left or timeout_ms has passed, then ends
- * all. Every suspended exchange must be resumed, before or during stop. Returns how many were cut. */
+/* Shutdown in steps: quiesce closes the listening socket (what is connected goes on, each answer says
+ * Connection: close); wait returns when no exchange is left or timeout_ms has passed, and how many are
+ * left; stop waits like that, then ends all and returns how many were cut. Every suspended exchange
+ * must be resumed, before or during stop. Called from one thread. */
 void srv_http_quiesce(srv_http *h);
+size_t srv_http_wait(srv_http *h, int64_t timeout_ms);
 size_t srv_http_stop(srv_http *h, int64_t timeout_ms);
 void srv_http_free(srv_http *h);           /* after stop; takes NULL */
 size_t srv_http_active(const srv_http *h); /* exchanges under way, any thread */

@@ -109,7 +109,7 @@ static void check_framing(srv_exchange *x)
     (void)srv_header_find(x, "Host", &hosts);
     const char *wrong = NULL;
 
-    x->has_body = codings > 0;
+    x->has_body = x->chunked = codings > 0;
     x->content_length = codings > 0 ? UINT64_MAX : 0;
     for (size_t i = 0; i < x->num_headers; i++) {
         if (!is_token(x->header[i].name))
@@ -327,7 +327,7 @@ static bool accepts_json(const srv_exchange *x)
 
 static void check_body(srv_exchange *x, uint64_t max_body_bytes)
 {
-    if (x->content_length != UINT64_MAX && x->content_length > max_body_bytes) {
+    if (!x->chunked && x->content_length > max_body_bytes) {
         attn_error err = {0};
         (void)attn_fail(&err, ATTN_ETOOBIG,
                         "the body has %llu bytes, the limit (server.max_body) is %llu",

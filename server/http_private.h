@@ -115,7 +115,7 @@ struct srv_exchange {
     srv_conn *conn;
     void *mhd; /* the library's connection */
     void *user;
-    int64_t started_ms;
+    double started_s;
     char request_id[SRV_REQUEST_ID_BYTES];
 
     char method[32]; /* cut off there: it is none of ours then */
@@ -126,7 +126,7 @@ struct srv_exchange {
     srv_header *header; /* owned */
     size_t num_headers;
     uint64_t content_length; /* UINT64_MAX = chunked */
-    bool has_body, expects_continue;
+    bool chunked, has_body, expects_continue;
 
     const srv_route *route; /* NULL = none */
     srv_param param[SRV_MAX_PARAMS];
@@ -136,6 +136,7 @@ struct srv_exchange {
     bool counted;   /* among the active ones */
     bool begun;     /* the route's `end` is due */
     bool suspended; /* written by the I/O thread only */
+    bool cut;       /* answered by srv_conn_cut() */
     bool broken;    /* where the request ends is not known: nothing after it can be trusted */
     bool late;      /* answered with 408 by the clock; guarded by the connections' lock */
     uint64_t bytes_in, bytes_out;

@@ -1,5 +1,6 @@
 #include "server/http_private.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,44 +163,42 @@ void srv_http_set_header(srv_exchange *x, const char *name, const char *value)
 
 /* --- answers that the library cannot give: see srv_conn_cut() --- */
 
-static size_t print_answer(char *out, size_t n, int status, const char *request_id,
-                           const char *extra, size_t extra_bytes, const char *body,
-                           size_t body_bytes)
+static size_t print_answer(char *out, size_t n, const srv_reply *r, const char *request_id)
 {
     srv_text t;
     srv_text_init(&t, out, n);
-    bool fits =
-        srv_text_format(&t,
-                        "HTTP/1.1 %d %s\r\nConnection: close\r\nX-Request-Id: %s\r\n"
-                        "X-Content-Type-Options: nosniff\r\nContent-Type: %s\r\n"
-                        "Content-Length: %zu\r\n",
-                        status, srv_status_phrase(status), request_id, PROBLEM_TYPE, body_bytes);
-    for (const char *name = extra; fits && name < extra + extra_bytes;) {
+    bool fits = srv_text_format(&t,
+                                "HTTP/1.1 %d %s\r\nConnection: close\r\nX-Request-Id: %s\r\n"
+                                "X-Content-Type-Options: nosniff\r\nContent-Length: %zu\r\n",
+                                r->status, srv_status_phrase(r->status), request_id, r->n);
+    if (fits && r->content_type != NULL)
+        fits = srv_text_format(&t, "Content-Type: %s\r\n", r->content_type);
+    for (const char *name = r->extra; fits && name < r->extra + r->extra_used;) {
         const char *value = name + strlen(name) + 1;
         fits = srv_text_format(&t, "%s: %s\r\n", name, value);
         name = value + strlen(value) + 1;
     }
-    fits = fits && srv_text_raw(&t, "\r\n", 2) && srv_text_raw(&t, body, body_bytes);
+    fits = fits && srv_text_raw(&t, "\r\n", 2) && srv_text_raw(&t, r->text, r->n);
     return fits ? t.used : 0;
 }
 
 size_t srv_reply_print(const srv_exchange *x, char *out, size_t n)
 {
-    const srv_reply *r = &x->reply;
-    return print_answer(out, n, r->status, x->request_id, r->extra, r->extra_used,
-                        r->text != NULL ? r->text : "", r->n);
+    return x->reply.text != NULL ? print_answer(out, n, &x->reply, x->request_id) : 0;
 }
 
 size_t srv_reply_print_late(srv_exchange *x, char *out, size_t n)
 {
-    attn_error err = {.code = ATTN_ETIMEDOUT};
+    attn_error err = {.code = ATTN_ETIMEDOUT, .text = "the request took too long to arrive"};
     char id[SRV_REQUEST_ID_BYTES], body[SRV_PROBLEM_BYTES];
     if (x == NULL)
         srv_request_id(id, NULL);
     else
         x->late = true;
-    (void)snprintf(err.text, sizeof err.text, "the request took too long to arrive");
     const char *request_id = x != NULL ? x->request_id : id;
-    size_t body_bytes = print_problem(body, 408, "request_timeout", &err, request_id);
-    return print_answer(out, n, 408, request_id, "", 0, body, body_bytes);
+    const srv_reply r = {.status = 408,
+                         .content_type = PROBLEM_TYPE,
+                         .text = body,
+                         .n = print_problem(body, 408, "request_timeout", &err, request_id)};
+    return print_answer(out, n, &r, request_id);
 }

@@ -115,7 +115,13 @@ attn_status srv_json_grow(srv_json_reader *r, srv_block *b, size_t more, size_t 
     if (!attn_size_mul(capacity, size, &bytes))
         return charge(r, SIZE_MAX, err);
     size_t extra = bytes - b->capacity * size;
-    ATTN_TRY(charge(r, extra, err));
+    if (charge(r, extra, NULL) != ATTN_OK) {
+        /* No room to grow ahead: just what is needed, or the refusal. */
+        capacity = need;
+        bytes = need * size;
+        extra = bytes - b->capacity * size;
+        ATTN_TRY(charge(r, extra, err));
+    }
     void *p = realloc(b->p, bytes);
     if (p == NULL) {
         discharge(r, extra);
@@ -438,6 +444,19 @@ const srv_array *srv_json_reader_array(const srv_json_reader *r, size_t field)
 const attn_json *srv_json_reader_value(const srv_json_reader *r, size_t field)
 {
     return r->slots[field].value;
+}
+
+void srv_json_reader_drop_values(srv_json_reader *r)
+{
+    for (size_t i = 0; i < r->num_fields; i++) {
+        srv_slot *slot = &r->slots[i];
+        attn_json_free(slot->value);
+        slot->value = NULL;
+        discharge(r, slot->value_charge);
+        slot->value_charge = 0;
+    }
+    srv_json_drop(r, &r->carry, 1);
+    srv_json_drop(r, &r->copy, 1);
 }
 
 size_t srv_json_reader_charged(const srv_json_reader *r)

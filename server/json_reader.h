@@ -84,6 +84,8 @@ ATTN_NODISCARD attn_status srv_json_reader_finish(srv_json_reader *r, attn_error
 /* After finish. Borrowed from the reader. */
 const srv_array *srv_json_reader_array(const srv_json_reader *r, size_t field); /* never NULL */
 const attn_json *srv_json_reader_value(const srv_json_reader *r, size_t field); /* NULL = absent */
+/* After finish: frees the values, so that only the arrays stay charged. */
+void srv_json_reader_drop_values(srv_json_reader *r);
 size_t srv_json_reader_charged(const srv_json_reader *r); /* bytes now charged */
 size_t srv_array_bytes(const srv_array *a);               /* of them, for this array; 0 = absent */
 

@@ -212,7 +212,7 @@ static attn_status read_past(srv_request *r, shapes *z, attn_error *err)
     const srv_array *value = srv_request_array(r, SRV_F_PAST_VALUE);
     const attn_heads *n = &r->heads;
 
-    if (!key->present && !value->present)
+    if ((!key->present && !value->present) || z->batch == 0)
         return ATTN_OK;
     if (!key->present || !value->present)
         return attn_fail_at(err, ATTN_ESHAPE, key->present ? "/past_value" : "/past_key",
@@ -589,5 +589,6 @@ attn_status srv_request_parse(srv_request *r, size_t workers, attn_error *err)
     ATTN_TRY(srv_request_check_ranges(r, err));
     for (size_t b = 0; b < r->batch; b++)
         r->tokens += r->seqs[b].q_len;
+    srv_json_reader_drop_values(r->reader); /* all are read; the plan counts the arrays alone */
     return plan(r, &z, workers, err);
 }

@@ -224,7 +224,7 @@ bool raw_is_closed(raw_conn *c, int timeout_ms)
 
 const char *raw_header(const raw_answer *a, const char *name)
 {
-    static char value[1024];
+    static _Thread_local char value[1024];
     size_t n = strlen(name);
     for (const char *line = strstr(a->head, "\r\n"); line != NULL; line = strstr(line, "\r\n")) {
         line += 2;

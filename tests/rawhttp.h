@@ -35,7 +35,7 @@ void raw_free(raw_answer *a);
 /* True when the server closes the connection within the time (what it still sends is thrown away). */
 bool raw_is_closed(raw_conn *c, int timeout_ms);
 
-/* Value of a header field, copied into a static buffer; NULL = absent. */
+/* Value of a header field, valid until the thread's next call; NULL = absent. */
 const char *raw_header(const raw_answer *a, const char *name);
 
 /* One request and its answer on a fresh connection that is closed again. */

@@ -13,15 +13,16 @@
 
 #include <cmocka.h>
 
-/* Sizes that are no multiple of any vector or tile. */
-enum { D = 444, HEADS = 12, SIZE = 37, SEQUENCES = 5, LONGEST = 300, REPEATS = 20 };
+/* Sizes that are no multiple of any vector or tile; heads so wide that a batch's workspace is far
+ * larger than its numbers. */
+enum { D = 444, HEADS = 12, SIZE = 111, SEQUENCES = 5, LONGEST = 300, REPEATS = 20 };
 static const size_t LENGTH[SEQUENCES] = {1, 7, 56, 130, LONGEST};
 
 /* The last one makes the batch run in several pieces. */
 static const char *const SETTING[][2] = {{"compute.threads=1", NULL},
                                          {"compute.threads=2", NULL},
                                          {"compute.threads=8", NULL},
-                                         {"compute.threads=2", "memory.budget=24MiB"}};
+                                         {"compute.threads=2", "memory.budget=10MiB"}};
 enum { DAEMONS = sizeof SETTING / sizeof *SETTING };
 
 static test_daemon *daemon_[DAEMONS];
@@ -69,8 +70,8 @@ static int start(void **state)
     (void)state;
 
     for (size_t i = 0; i < 4; i++) {
-        m.weight[i] = weight[i] = random_floats((size_t)D * D, 0.1);
-        m.bias[i] = bias[i] = random_floats(D, 0.5);
+        m.weight[i] = weight[i] = random_floats((size_t)D * HEADS * SIZE, 0.1);
+        m.bias[i] = bias[i] = random_floats((size_t)HEADS * SIZE, 0.5);
     }
     folder_ = st_temp_dir();
     char *dir = st_path("%s/odd", folder_), *model = st_path("odd=%s", dir);
@@ -156,7 +157,13 @@ static void in_a_ragged_batch(void **state)
             if (EXTRA[e][0] != NULL)
                 body_raw(&body, EXTRA[e][0], EXTRA[e][1]);
             free(text);
+            if (SETTING[i][1] != NULL && e == EXTRAS - 1) {
+                body_free(&body); /* the intermediates alone are over the small budget */
+                continue;
+            }
             json_t *answer = post(daemon_[i], &body);
+            if (SETTING[i][1] != NULL)
+                assert_true(json_integer_value(answer_get(answer, "usage.micro_batches")) > 1);
             for (size_t b = 0; b < SEQUENCES; b++) {
                 test_tensor out = answer_tensor(json_array_get(answer_get(answer, "outputs"), b),
                                                 "outputs", DIMS(LENGTH[b], D));
@@ -190,17 +197,14 @@ static void padded_with_lengths(void **state)
     for (size_t b = 0; b < SEQUENCES; b++)
         lengths[b] = (int64_t)LENGTH[b];
     for (size_t i = 0; i < DAEMONS; i++) {
-        for (size_t e = 0; e < EXTRAS; e++) {
+        /* The padded batch alone is over the small budget. */
+        for (size_t e = 0; e < EXTRAS && SETTING[i][1] == NULL; e++) {
             test_body body;
             body_init(&body, true);
             body_floats(&body, "inputs_embeds", x, DIMS(SEQUENCES, LONGEST, D));
             body_ints(&body, "lengths", lengths, DIMS(SEQUENCES));
             if (EXTRA[e][0] != NULL)
                 body_raw(&body, EXTRA[e][0], EXTRA[e][1]);
-            if (SETTING[i][1] != NULL && EXTRA[e][0] != NULL) {
-                body_free(&body); /* the answer alone is over the small budget */
-                continue;
-            }
             json_t *answer = post(daemon_[i], &body);
             test_tensor out = answer_tensor(answer_get(answer, "outputs"), "outputs",
                                             DIMS(SEQUENCES, LONGEST, D));

@@ -336,8 +336,7 @@ static void d14_the_grammar_of_numbers_is_json_s(void **state)
             for (char *q = strchr(body, '\''); q != NULL; q = strchr(body, '\''))
                 *q = '"';
             char *told = reading_all_ways(body, strlen(body));
-            if (strncmp(told, "invalid ", 8) != 0 ||
-                (strstr(told, "at byte") == NULL && strstr(told, "1e1") == NULL))
+            if (strncmp(told, "invalid /", 9) != 0)
                 fail_msg("%s: %s", body, told);
             free(told);
         }
