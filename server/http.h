@@ -52,6 +52,7 @@ typedef struct {
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
 ATTN_NODISCARD attn_status srv_http_start(srv_http **out, const srv_http_options *o,
                                           attn_error *err);
+const char *srv_http_library_version(void);  /* of libmicrohttpd, at run time */
 const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the real address */
 
 /* Shutdown in steps: quiesce closes the listening socket (what is connected goes on, each answer says
