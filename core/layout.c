@@ -16,8 +16,9 @@ typedef struct {
     const char *type; /* of the model, for messages */
     bool *used;       /* of each tensor in the archive */
     const attn_stack *stack;
-    const attn_stack_place *place;
-    attn_config config; /* the stack's section of it */
+    attn_stack_place found[ATTN_MAX_STACKS]; /* of the family */
+    const attn_stack_place *place;           /* the stack's one */
+    attn_config config;                      /* the stack's section of it */
     unsigned bias_needed;
 } planner;
 
@@ -530,7 +531,7 @@ void attn_plan_warn(attn_plan *plan, const char *format, ...)
 static attn_status plan_family(planner *p, const attn_family *f, bool whole,
                                const attn_config *config, attn_error *err)
 {
-    attn_stack_place place[ATTN_MAX_STACKS];
+    attn_stack_place *place = p->found;
     size_t longest = attn_family_find(p->archive, f, whole, place);
 
     for (size_t i = 0; i < f->stacks; i++) {
