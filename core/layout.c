@@ -15,10 +15,10 @@ typedef struct {
     const char *path;
     const char *type; /* of the model, for messages */
     bool *used;       /* of each tensor in the archive */
+    attn_stack_place places[ATTN_MAX_STACKS];
     const attn_stack *stack;
-    attn_stack_place found[ATTN_MAX_STACKS]; /* of the family */
-    const attn_stack_place *place;           /* the stack's one */
-    attn_config config;                      /* the stack's section of it */
+    const attn_stack_place *place; /* one of these */
+    attn_config config;            /* the stack's section of it */
     unsigned bias_needed;
 } planner;
 
@@ -126,8 +126,7 @@ static attn_status need_heads(const planner *p, attn_layer_spec *s, attn_error *
     const attn_stack *k = p->stack;
     bool found = false;
 
-    if (k->heads != NULL)
-        ATTN_TRY(attn_config_size(&p->config, k->heads, &s->num_heads, &found, err));
+    ATTN_TRY(attn_config_size(&p->config, k->heads, &s->num_heads, &found, err));
     if (found)
         return ATTN_OK;
     if (k->default_heads != 0 && p->config.object != NULL) {
@@ -159,21 +158,21 @@ static attn_status read_sizes(const planner *p, const attn_tensor *wq, attn_laye
         ATTN_TRY(attn_config_size(&p->config, k->width, &s->d_model, &found, err));
     ATTN_TRY(need_heads(p, s, err));
     s->num_kv_heads = s->num_heads;
-    if (k->kv_heads != NULL)
+    if (k->kv_heads != NULL) {
         ATTN_TRY(attn_config_size(&p->config, k->kv_heads, &s->num_kv_heads, &found, err));
-    if (s->num_heads % s->num_kv_heads != 0)
-        return attn_fail(err, ATTN_EINVAL, "%s: %.*s %zu is not a multiple of %.*s %zu",
-                         p->config.label, first_key_length(k->heads), k->heads, s->num_heads,
-                         first_key_length(k->kv_heads), k->kv_heads, s->num_kv_heads);
+        if (s->num_heads % s->num_kv_heads != 0)
+            return attn_fail(err, ATTN_EINVAL, "%s: %.*s %zu is not a multiple of %.*s %zu",
+                             p->config.label, first_key_length(k->heads), k->heads, s->num_heads,
+                             first_key_length(k->kv_heads), k->kv_heads, s->num_kv_heads);
+    }
     found = false;
     if (k->head_dim != NULL)
         ATTN_TRY(attn_config_size(&p->config, k->head_dim, &s->head_dim, &found, err));
     if (!found && s->d_model % s->num_heads != 0)
         return attn_fail(err, ATTN_EINVAL,
                          "%s: width %zu is not a multiple of %.*s %zu, and there is no head_dim",
-                         p->config.label, s->d_model,
-                         k->heads != NULL ? first_key_length(k->heads) : 5,
-                         k->heads != NULL ? k->heads : "heads", s->num_heads);
+                         p->config.label, s->d_model, first_key_length(k->heads), k->heads,
+                         s->num_heads);
     if (!found)
         s->head_dim = s->d_model / s->num_heads;
     s->v_head_dim = s->head_dim;
@@ -184,6 +183,11 @@ static attn_status read_sizes(const planner *p, const attn_tensor *wq, attn_laye
 
 /* --- weights and biases --------------------------------------------------------------------- */
 
+static bool same_name(const char *a, const char *b)
+{
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
 /* Which features of a tensor are those of part `i`, when parts with its name share the tensor. */
 static size_t place_part(const attn_stack *k, const char *const names[ATTN_PARTS], size_t i,
                          const attn_layer_spec *s, attn_part *out)
@@ -193,7 +197,7 @@ static size_t place_part(const attn_stack *k, const char *const names[ATTN_PARTS
     size_t total = 0, total_head = 0;
 
     for (size_t j = ATTN_Q; j <= ATTN_V; j++) {
-        if (names[j] == NULL || strcmp(names[j], names[i]) != 0)
+        if (!same_name(names[i], names[j]))
             continue;
         if (j == i)
             out->start = k->per_head ? total_head : total;
@@ -531,7 +535,7 @@ void attn_plan_warn(attn_plan *plan, const char *format, ...)
 static attn_status plan_family(planner *p, const attn_family *f, bool whole,
                                const attn_config *config, attn_error *err)
 {
-    attn_stack_place *place = p->found;
+    attn_stack_place *place = p->places;
     size_t longest = attn_family_find(p->archive, f, whole, place);
 
     for (size_t i = 0; i < f->stacks; i++) {

@@ -99,7 +99,8 @@ struct attn_stack {
     bool needs_previous; /* a file with the row above has this one too */
 
     const char *section; /* of config.json, "text_config", if that is there */
-    const char *width, *heads, *kv_heads, *head_dim, *v_head_dim, *depth; /* keys, or NULL */
+    const char *heads;   /* keys of that; the others may be NULL */
+    const char *width, *kv_heads, *head_dim, *v_head_dim, *depth;
     size_t default_heads; /* what the family's configuration class says without the key */
     size_t default_head;  /* width of a head where the number of heads is never stored */
 

@@ -401,11 +401,13 @@ static const attn_stack clip[] = {
     {.layer = "transformer.resblocks.{N}.attn.",
      TORCH_FUSED,
      .bias_always = BIAS_ALL,
+     .heads = "transformer_heads",
      .default_head = 64,
      .causal = true},
     {.layer = "visual.transformer.resblocks.{N}.attn.",
      TORCH_FUSED,
      .bias_always = BIAS_ALL,
+     .heads = "vision_heads",
      .default_head = 64},
 };
 

@@ -10,12 +10,18 @@ enum { MAX_DIGITS = 6 };
 
 /* --- names and patterns --------------------------------------------------------------------- */
 
+/* {N} or {G}. */
+static bool is_number(const char *p)
+{
+    return p[0] == '{' && (p[1] == 'N' || p[1] == 'G') && p[2] == '}';
+}
+
 bool attn_pattern_match(const char *pattern, const char *name, size_t *group, size_t *n,
                         const char **rest)
 {
     *group = *n = 0;
     while (*pattern != '\0') {
-        if (pattern[0] != '{' || pattern[1] == '\0' || pattern[2] != '}') {
+        if (!is_number(pattern)) {
             if (*pattern++ != *name++)
                 return false; /* also at the end of the name, which is no character of a pattern */
             continue;
@@ -39,7 +45,7 @@ static bool append(char *out, size_t size, size_t *used, const char *text, size_
 {
     while (*text != '\0') {
         int length = 1;
-        if (text[0] == '{' && text[1] != '\0' && text[2] == '}') {
+        if (is_number(text)) {
             length = snprintf(out + *used, size - *used, "%zu", text[1] == 'G' ? group : n);
             text += 3;
         } else {

@@ -135,6 +135,9 @@ static attn_status check_numbered(const attn_stack *s, const char *label, attn_e
 
     for (size_t p = 0; p < 2 * ATTN_PARTS; p++) {
         const char *name = p < ATTN_PARTS ? s->weight[p] : s->bias[p - ATTN_PARTS];
+        if (name != NULL && strstr(name, "{G}") != NULL)
+            return attn_fail(err, ATTN_EINVAL, "%s: \"%.80s\": {G} has no meaning here", label,
+                             name);
         if (name != NULL && (strstr(name, "{N}") != NULL) != numbered)
             return attn_fail(err, ATTN_EINVAL,
                              "%s: \"%.80s\" and \"%.80s\": either all names have {N} or none",

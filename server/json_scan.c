@@ -341,11 +341,12 @@ static attn_status scan_number(srv_json_reader *r, const char **at, attn_error *
 {
     srv_json_scan *s = &r->scan;
     const char *text = *at, *p = text;
-    unsigned next = s->number;
 
-    while (p < s->stop && (next = step_number(s->number, *p)) != NUMBER_OVER) {
+    for (; p < s->stop; p++) {
+        unsigned next = step_number(s->number, *p);
+        if (next == NUMBER_OVER)
+            break;
         s->number = next;
-        p++;
     }
     *at = p;
     size_t n = (size_t)(p - text);

@@ -97,7 +97,7 @@ static segment *add_segment(srv_json_writer *w, segment_kind kind)
 
     bool ok = make_room(w, &p, &w->capacity, w->n, 1, sizeof *w->segments);
     w->segments = p;
-    if (!ok)
+    if (!ok || p == NULL)
         return NULL;
     segment *s = &w->segments[w->n++];
     *s = (segment){.kind = kind, .from = w->text_n, .to = w->text_n};
@@ -111,7 +111,7 @@ static char *add_text(srv_json_writer *w, size_t more)
 
     bool ok = make_room(w, &p, &w->text_capacity, w->text_n, more, 1);
     w->text = p;
-    if (!ok)
+    if (!ok || p == NULL)
         return NULL;
     segment *last = w->n > 0 ? &w->segments[w->n - 1] : NULL;
     if (last == NULL || last->kind != TEXT)
@@ -198,7 +198,8 @@ void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, 
         s->to = base64 ? leaves * sizeof(float) : leaves;
         s->data = levels == rank ? data : NULL;
         s->rank = levels;
-        memcpy(s->dim, dim, (base64 ? 0 : levels) * sizeof *dim);
+        for (size_t i = 0; i < levels; i++)
+            s->dim[i] = dim[i];
     }
     if (base64)
         srv_json_writer_raw(w, "\"}", 2);
@@ -208,10 +209,12 @@ void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, 
 
 static char *write_leaf(char *p, float x)
 {
+    static const char null[4] = {'n', 'u', 'l', 'l'};
+
     if (isfinite(x))
         return p + attn_f32_print(p, x);
-    memcpy(p, "null", 4);
-    return p + 4;
+    memcpy(p, null, sizeof null);
+    return p + sizeof null;
 }
 
 /* Closes the lists that end behind the leaf just written and opens those of the next one. */

@@ -159,13 +159,13 @@ def plain(m, q, k, v, o, width, n, allowed=None, kv_width=None, scale=None):
 
 # --- BERT and its kin ------------------------------------------------------------------------
 
-def bert_like(m, prefix, depth, D, H):
+def bert_like(m, prefix, depth, D, H, name="attention", allowed=None, kv_width=None):
     for n in range(depth):
-        at = f"{prefix}encoder.layer.{n}.attention."
+        at = f"{prefix}encoder.layer.{n}.{name}."
         maps = [m.linear(at + p, D, D) for p in ("self.query", "self.key", "self.value", "output.dense")]
         m.vector(at + "output.LayerNorm.gamma", D, 1)
         m.vector(at + "output.LayerNorm.beta", D)
-        plain(m, *maps, D, H)
+        plain(m, *maps, D, H, allowed, kv_width)
     m.tensors[f"{prefix}embeddings.position_ids"] = np.arange(16)[None]
 
 
@@ -181,6 +181,14 @@ def roberta(m):  # named by its class alone
     bert_like(m, "roberta.", 1, 10, 5)
     return {"architectures": ["XLMRobertaForSequenceClassification"], "hidden_size": 10,
             "num_attention_heads": 5}
+
+
+@model
+def bert_decoder(m):
+    bert_like(m, "", 2, 12, 2, allowed=CAUSAL)
+    bert_like(m, "", 2, 12, 2, "crossattention", kv_width=12)
+    return {"model_type": "bert", "hidden_size": 12, "num_attention_heads": 2, "is_decoder": True,
+            "add_cross_attention": True, "position_embedding_type": "absolute"}
 
 
 @model
@@ -205,23 +213,35 @@ def albert(m):  # four layers, two groups: 0 0 1 1
             "num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 1}
 
 
-@model
-def modernbert(m):
-    D, H = 12, 3
-    for n in range(4):
+def modernbert_like(m, D, H, local):
+    for n, near in enumerate(local):
         at = f"model.layers.{n}.attn."
         qkv, o = m.linear(at + "Wqkv", 3 * D, D, False), m.linear(at + "Wo", D, D, False)
-        near = None if n % 3 == 0 else np.abs(I - J) <= 2
-        theta = 160000.0 if n % 3 == 0 else 500.0
 
-        def forward(x, qkv=qkv, o=o, near=near, theta=theta):
+        def forward(x, qkv=qkv, o=o, near=near):
+            theta, allowed = (500.0, np.abs(I - J) <= 2) if near else (160000.0, None)
             q, k, v = qkv(x).reshape(T, 3, H, D // H).transpose(1, 2, 0, 3)
             q, k = rotate_half(q, theta, D // H), rotate_half(k, theta, D // H)
-            return o(attend(q, k, v, (D // H) ** -0.5, near))
+            return o(attend(q, k, v, (D // H) ** -0.5, allowed))
         m.expect(forward, D)
-    return {"model_type": "modernbert", "hidden_size": D, "num_attention_heads": H,
+
+
+@model
+def modernbert(m):
+    modernbert_like(m, 12, 3, [False, True, True, False])
+    return {"model_type": "modernbert", "hidden_size": 12, "num_attention_heads": 3,
             "num_hidden_layers": 4, "global_attn_every_n_layers": 3, "local_attention": 4,
             "global_rope_theta": 160000.0, "local_rope_theta": 500.0, "attention_bias": False}
+
+
+@model
+def modernbert_nested(m):  # as transformers 5 writes it
+    modernbert_like(m, 12, 3, [True, False])
+    return {"model_type": "modernbert", "hidden_size": 12, "num_attention_heads": 3,
+            "num_hidden_layers": 2, "local_attention": 4,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": {"full_attention": {"rope_theta": 160000.0, "rope_type": "default"},
+                                "sliding_attention": {"rope_theta": 500.0, "rope_type": "default"}}}
 
 
 @model
@@ -279,6 +299,17 @@ def gpt2(m):
         m.expect(forward, D, D)
     return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": D, "n_head": H,
             "n_layer": 2, "scale_attn_by_inverse_layer_idx": True, "add_cross_attention": True}
+
+
+@model
+def gpt2_unscaled(m):  # the base class: no prefix
+    qkv, o = m.conv1d("h.0.attn.c_attn", 12, 36), m.conv1d("h.0.attn.c_proj", 12, 12)
+
+    def forward(x):
+        q, k, v = (heads(p, 2) for p in np.split(qkv(x), 3, -1))
+        return o(attend(q, k, v, 1.0, CAUSAL))
+    m.expect(forward, 12)
+    return {"model_type": "gpt2", "n_embd": 12, "n_head": 2, "n_layer": 1, "scale_attn_weights": False}
 
 
 @model
@@ -589,6 +620,18 @@ def layout_seed(m):  # explicit layout: W_Q, W_K, W_V, W_O with X @ W, numbers b
     return {"layout": {"weights": {p[2].lower(): p + ".{N}" for p in w}, "orientation": "in_out", "num_heads": 2}}
 
 
+@model
+def layout_kv(m):  # explicit layout: keys and values fused per head, fewer of them, a value size of its own
+    q, kv, o = m.weight("q", 16, 10), m.weight("kv", 14, 6), m.weight("o", 10, 12)
+
+    def forward(x, context):
+        k, v = np.split((context @ kv.T).reshape(S, 2, 7).transpose(1, 0, 2), [4], -1)
+        return attend(heads(x @ q.T, 4), k, v, 0.5) @ o.T
+    m.expect(forward, 10, 6)
+    return {"layout": {"weights": {"q": "q", "kv": "kv", "o": "o"}, "orientation": "out_in", "order": "heads",
+                       "num_heads": 4, "num_kv_heads": 2, "head_dim": 4, "v_head_dim": 3}}
+
+
 # --- faults ----------------------------------------------------------------------------------
 
 def put(key, value):
@@ -678,6 +721,7 @@ def faults():
         ("layout_key", "timm", put("layout.num_haeds", 2), ["num_haeds", "num_heads"]),
         ("layout_name", "timm", put("layout.weights.o", "blocks.{N}.attn.prj.weight"),
          ["blocks.0.attn.prj.weight", "nearest present", "blocks.0.attn.proj.weight"]),
+        ("layout_group", "timm", put("layout.biases.o", "blocks.{N}.{G}"), ["{G}"]),
         ("layout_number", "timm", put("layout.biases.o", "blocks.0.attn.proj.bias"), ["{N}"]),
     ):
         wrong(name, base, change, words)

@@ -187,6 +187,8 @@ static const finding findings[] = {
      "both"},
     {"roberta", "xlm-roberta", 1, "roberta.encoder.layer.0.attention",
      "roberta.encoder.layer.0.attention", "none", "both"},
+    {"bert_decoder", "bert", 4, "encoder.layer.0.attention", "encoder.layer.1.crossattention",
+     "none", "causal, then cross"},
     {"distilbert", "distilbert", 2, "distilbert.transformer.layer.0.attention",
      "distilbert.transformer.layer.1.attention", "none", "both"},
     {"albert", "albert", 4, "albert.encoder.albert_layer_groups.0.albert_layers.0.attention",
@@ -227,6 +229,7 @@ static const finding findings[] = {
     {"attnd_cross", "attnd", 1, "model.layers.0", "model.layers.0", "alibi", "cross"},
     {"timm", "layout", 2, "blocks.0.attn", "blocks.1.attn", "none", "both"},
     {"layout_heads", "layout", 1, "attention/qkv", "attention/qkv", "none", "causal"},
+    {"layout_kv", "layout", 1, "q", "q", "none", "cross"},
     {"layout_seed", "layout", 1, "W_Q.{N}", "W_Q.{N}", "none", "both"},
 };
 
