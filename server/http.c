@@ -397,11 +397,11 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
 {
     srv_http *h = cls;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *fd =
-            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+        /* Since 1.0 every answer of the library lies in the same place: copy one, then ask on. */
+        int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
         const union MHD_ConnectionInfo *addr =
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-        *context = srv_conn_open(h->conns, fd->connect_fd, addr != NULL ? addr->client_addr : NULL);
+        *context = srv_conn_open(h->conns, fd, addr != NULL ? addr->client_addr : NULL);
     } else {
         srv_conn_close(h->conns, *context);
         *context = NULL;
