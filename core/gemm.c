@@ -103,8 +103,8 @@ attn_status attn_blas_self_test(attn_error *err)
                                        {64, 64, 64}, {64, 200, 64}, {100, 40, 257}};
     enum { LARGEST = 128 * 320 };
     attn_status rc = ATTN_OK;
-    float *a = malloc(sizeof(float) * LARGEST), *b = malloc(sizeof(float) * LARGEST);
-    float *packed = malloc(sizeof(float) * LARGEST), *got = malloc(sizeof(float) * LARGEST);
+    float *a = calloc(LARGEST, sizeof(float)), *b = calloc(LARGEST, sizeof(float));
+    float *packed = calloc(LARGEST, sizeof(float)), *got = calloc(LARGEST, sizeof(float));
 
     if (a == NULL || b == NULL || packed == NULL || got == NULL) {
         rc = attn_fail(err, ATTN_ENOMEM, "no memory for the numeric self-test");

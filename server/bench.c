@@ -10,6 +10,7 @@
 #include "core/cpu.h"
 #include "core/gemm.h"
 #include "core/kern.h"
+#include "server/request.h"
 
 enum { WARM_UP = 3, LEAST_RUNS = 5, MOST_RUNS = 10000 };
 
@@ -143,9 +144,10 @@ static void point(setup *s, size_t b, bool core, bool maps)
 
 static attn_status prepare(setup *s, bool core, bool maps, size_t workers, attn_error *err)
 {
-    enum { GROUP_BYTES = 64 << 20 };
     const srv_bench_shape *z = &s->shape;
     size_t td = z->tokens * z->d_model, inputs = z->batch * td * (core ? 3 : 1), bytes = 0;
+    if (inputs == 0)
+        return attn_fail(err, ATTN_EINVAL, "nothing to measure");
 
     s->heads = (attn_heads){z->heads, z->heads, z->d_model / z->heads, z->d_model / z->heads};
     s->options = (attn_options){
@@ -159,7 +161,8 @@ static attn_status prepare(setup *s, bool core, bool maps, size_t workers, attn_
     size_t map_floats = maps ? z->heads * z->tokens * z->tokens : 0;
     attn_sequence probe = {.q_len = z->tokens, .kv_len = z->tokens};
     size_t one = attn_sequence_bytes(s->layer, &s->heads, &probe) + map_floats * sizeof(float);
-    s->group = GROUP_BYTES / one < 1 ? 1 : GROUP_BYTES / one;
+    s->group =
+        SRV_WORKSPACE_TARGET / one < 1 ? 1 : SRV_WORKSPACE_TARGET / one; /* as for requests */
     if (s->group > z->batch)
         s->group = z->batch;
     bytes = s->group * attn_sequence_bytes(s->layer, &s->heads, &probe) +
@@ -247,7 +250,7 @@ static attn_status bench_shape(const srv_bench_options *o, const srv_bench_shape
         ms[n] = now_ms() - begin;
         total += ms[n++];
     }
-    if (rc == ATTN_OK) {
+    if (rc == ATTN_OK && n > 0) {
         qsort(ms, n, sizeof *ms, by_value);
         print_result(o, z, ms, n, measure_peak(pool), attn_pool_size(pool));
     }

@@ -73,7 +73,7 @@ static void *on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
     x->http = cls;
     x->conn = conn;
     x->mhd = mhd;
-    x->started_ms = srv_now_ms();
+    x->started_s = srv_now_s();
     x->target = strdup(target);
     x->decoded = malloc(strlen(target) + 1);
     if (x->target == NULL || x->decoded == NULL) {
@@ -372,7 +372,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
     srv_conn_done(x->conn); /* from here on the clock does not touch x */
     if (x->counted) {
         const char *route = x->route != NULL ? x->route->path : "other";
-        double seconds = (double)(srv_now_ms() - x->started_ms) / 1000;
+        double seconds = srv_now_s() - x->started_s;
         x->reply.status = x->late ? 408 : x->reply.status;
         log_exchange(x, route, seconds, code);
         if (h->o.observe != NULL)
@@ -595,7 +595,7 @@ uint64_t srv_http_content_length(const srv_exchange *x)
 
 int64_t srv_http_started_ms(const srv_exchange *x)
 {
-    return x->started_ms;
+    return (int64_t)(x->started_s * 1000);
 }
 
 void srv_http_set_user(srv_exchange *x, void *user)

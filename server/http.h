@@ -49,11 +49,10 @@ typedef struct {
     void (*observe)(void *app, const char *method, const char *route, int status, double seconds);
 } srv_http_options;
 
-const char *srv_http_library_version(void); /* libmicrohttpd's, at run time */
-
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
 ATTN_NODISCARD attn_status srv_http_start(srv_http **out, const srv_http_options *o,
                                           attn_error *err);
+const char *srv_http_library_version(void);  /* of libmicrohttpd, at run time */
 const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the real address */
 
 /* Shutdown in steps: quiesce closes the listening socket (what is connected goes on, each answer says
@@ -63,8 +62,8 @@ const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the re
 void srv_http_quiesce(srv_http *h);
 size_t srv_http_wait(srv_http *h, int64_t timeout_ms);
 size_t srv_http_stop(srv_http *h, int64_t timeout_ms);
-void srv_http_free(srv_http *h);            /* after stop; takes NULL */
-size_t srv_http_active(const srv_http *h);  /* exchanges under way, any thread */
+void srv_http_free(srv_http *h);           /* after stop; takes NULL */
+size_t srv_http_active(const srv_http *h); /* exchanges under way, any thread */
 
 /* What an exchange is about. Strings are valid until `end` returns. */
 void *srv_http_app(const srv_exchange *x);

@@ -115,7 +115,7 @@ struct srv_exchange {
     srv_conn *conn;
     void *mhd; /* the library's connection */
     void *user;
-    int64_t started_ms;
+    double started_s;
     char request_id[SRV_REQUEST_ID_BYTES];
 
     char method[32]; /* cut off there: it is none of ours then */

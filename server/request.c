@@ -3,10 +3,6 @@
 
 #include "server/request_private.h"
 
-/* Sequences are grouped into micro-batches until their workspace reaches this; a longer sequence is one
- * of its own. Large enough to keep all workers busy, small beside any budget worth setting. */
-enum { WORKSPACE_TARGET = 8 << 20 };
-
 enum {
     IN_ATTENTION = 1 << SRV_ATTENTION,
     IN_SDPA = 1 << SRV_SDPA,
@@ -163,7 +159,7 @@ static size_t micro_batch(const srv_request *r, size_t first, size_t workers, si
         size_t keys = q->past_len + q->kv_len > longest ? q->past_len + q->kv_len : longest;
         size_t more = sum + attn_sequence_bytes(r->layer, &r->heads, q);
         size_t total = more + attn_scratch_bytes(r->layer, &r->heads, keys, workers);
-        if (end > first && total > WORKSPACE_TARGET)
+        if (end > first && total > SRV_WORKSPACE_TARGET)
             break;
         *bytes = total;
         sum = more;

@@ -14,6 +14,10 @@
 #include "core/model.h"
 #include "server/json_reader.h"
 
+/* Sequences are grouped into micro-batches until their workspace reaches this; a longer sequence is one of
+ * its own. Large enough to keep all workers busy, small beside any budget worth setting. */
+#define SRV_WORKSPACE_TARGET ((size_t)8 << 20)
+
 typedef enum { SRV_ATTENTION, SRV_SDPA, SRV_ESTIMATE } srv_request_kind;
 
 /* Everything in bytes. A request is computed in micro-batches of whole sequences; `workspace` is that of

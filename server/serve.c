@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/cpu.h"
@@ -13,7 +12,6 @@
 #include "core/kern.h"
 #include "server/app.h"
 #include "server/blas_start.h"
-#include "server/clock.h"
 #include "server/demo.h"
 #include "server/log.h"
 #include "server/serve.h"
@@ -158,10 +156,7 @@ static void wait_and_drain(loaded *l, const cfg_config *c, srv_http *http)
     if (pthread_create(&second, NULL, end_at_second_signal, &set) == 0)
         (void)pthread_detach(second);
     srv_http_quiesce(http);
-    int64_t until = srv_now_ms() + c->server.shutdown_timeout_ms;
-    while (srv_http_active(http) != 0 && srv_now_ms() < until)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    if (srv_http_active(http) != 0)
+    if (srv_http_wait(http, c->server.shutdown_timeout_ms) != 0)
         srv_infer_cancel(l->app.infer);
     size_t cut = srv_http_stop(http, 1000);
     srv_log(SRV_LOG_INFO, "stopped", "stopped", (srv_log_field[]){SRV_INT("cut", cut)}, 1);
