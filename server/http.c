@@ -426,6 +426,9 @@ static struct MHD_Daemon *start_daemon(srv_http *h)
 {
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
                      MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+#if MHD_VERSION >= 0x01000000
+    flags |= MHD_USE_PEDANTIC_CHECKS; /* a blank in the target, a bare line feed: 400, no guess */
+#endif
     /* A pool of one is a daemon without a pool. */
     struct MHD_OptionItem pool[] = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)h->o.io_threads, NULL},
                                     {MHD_OPTION_END, 0, NULL}};
