@@ -57,8 +57,11 @@ HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 .PHONY: all run test lint asan tsan bench fmt install clean help deps-build deps-test deps-lint \
         compile tests
 
+# Every processor, unless make was told how many jobs to run.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
+
 all: deps-build ## build attnd into build/
-	@$(MAKE) --no-print-directory compile
+	@$(MAKE) --no-print-directory $(JOBS) compile
 
 compile: $(B)/attnd
 
@@ -74,9 +77,9 @@ done; \
 [ -z "$$missing" ] || { \
   if [ $$(id -u) = 0 ]; then sudo=; \
   elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then sudo=sudo; \
-  else echo "attnd needs these Debian packages; install them as root:$$missing" >&2; exit 1; fi; \
+  else echo "attnd needs these Debian packages; install them as root: apt-get install$$missing" >&2; exit 1; fi; \
   echo "installing:$$missing"; \
-  $$sudo apt-get update -qq && \
+  $$sudo apt-get update -qq; \
   $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null || \
   { echo "attnd needs these Debian packages, and installing them failed:$$missing" >&2; exit 1; }; }
 endef
@@ -121,15 +124,15 @@ $(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_
 tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN)
 
 test: deps-test ## build and run every test; ends in "N passed, N failed"
-	@$(MAKE) --no-print-directory -j$$(nproc) tests
+	@$(MAKE) --no-print-directory $(JOBS) tests
 	@tests/run.sh $(B) $(ONLY)
 
 asan: deps-lint ## the tests under AddressSanitizer and UBSan
-	@$(MAKE) --no-print-directory -j$$(nproc) VARIANT=build-asan CC=clang CXX=clang++ SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined' tests
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-asan CC=clang CXX=clang++ SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined' tests
 	@tests/run.sh build-asan $(ONLY)
 
 tsan: deps-lint ## the tests under ThreadSanitizer
-	@$(MAKE) --no-print-directory -j$$(nproc) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
 
 # --- checks ---------------------------------------------------------------------------------

@@ -120,6 +120,15 @@ static attn_status fail_not_zip(const attn_file *f, attn_error *err)
                      other != NULL ? ": it looks like " : "", other != NULL ? other : "");
 }
 
+static bool has_no_directory(const zip_error_t *e)
+{
+#ifdef ZIP_ER_TRUNCATED_ZIP /* since 1.11, for what begins like an archive */
+    if (zip_error_code_zip(e) == ZIP_ER_TRUNCATED_ZIP)
+        return true;
+#endif
+    return zip_error_code_zip(e) == ZIP_ER_NOZIP;
+}
+
 /* `in` must outlive *out. */
 static attn_status open_zip(zip_t **out, zip_input *in, const attn_file *f, attn_error *err)
 {
@@ -138,8 +147,7 @@ static attn_status open_zip(zip_t **out, zip_input *in, const attn_file *f, attn
     if (*out == NULL) {
         if (source != NULL)
             zip_source_free(source);
-        rc = zip_error_code_zip(&e) == ZIP_ER_NOZIP ? fail_not_zip(f, err)
-                                                    : fail_zip(err, &e, f->path, NULL);
+        rc = has_no_directory(&e) ? fail_not_zip(f, err) : fail_zip(err, &e, f->path, NULL);
     }
     zip_error_fini(&e);
     return rc;

@@ -397,11 +397,11 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
 {
     srv_http *h = cls;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *fd =
-            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+        /* Since 1.0 every answer of the library lies in the same place: copy one, then ask on. */
+        int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
         const union MHD_ConnectionInfo *addr =
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-        *context = srv_conn_open(h->conns, fd->connect_fd, addr != NULL ? addr->client_addr : NULL);
+        *context = srv_conn_open(h->conns, fd, addr != NULL ? addr->client_addr : NULL);
     } else {
         srv_conn_close(h->conns, *context);
         *context = NULL;
@@ -426,6 +426,9 @@ static struct MHD_Daemon *start_daemon(srv_http *h)
 {
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
                      MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+#if MHD_VERSION >= 0x01000000
+    flags |= MHD_USE_PEDANTIC_CHECKS; /* a blank in the target, a bare line feed: 400, no guess */
+#endif
     /* A pool of one is a daemon without a pool. */
     struct MHD_OptionItem pool[] = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)h->o.io_threads, NULL},
                                     {MHD_OPTION_END, 0, NULL}};

@@ -179,24 +179,45 @@ static int wait_for(pid_t pid, long deadline)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+static char *read_rest(int fd)
+{
+    char *text = calloc(1, 4096);
+    size_t n = 0;
+    ssize_t got;
+    assert_non_null(text);
+    while (n < 4095 && (got = read(fd, text + n, 4095 - n)) > 0)
+        n += (size_t)got;
+    return text;
+}
+
+int daemon_wait(test_daemon *d, long within_ms, char **more)
+{
+    int code = wait_for(d->pid, now_ms() + within_ms);
+    char *log = slurp(d->err);
+    bool report = strstr(log, "Sanitizer") != NULL || strstr(log, "runtime error:") != NULL;
+    if (code < 0 || report)
+        daemon_show_log(d);
+    free(log);
+    if (more != NULL)
+        *more = read_rest(d->out);
+    close(d->out);
+    fclose(d->err);
+    free(d);
+    if (code < 0)
+        fail_msg("attnd had not ended after %ld ms", within_ms);
+    if (report)
+        fail_msg("a sanitizer complained");
+    return code;
+}
+
 void daemon_stop(test_daemon *d)
 {
     if (d == NULL)
         return;
     kill(d->pid, SIGTERM);
-    int code = wait_for(d->pid, now_ms() + STOP_MS);
-    char *log = slurp(d->err);
-    bool report = strstr(log, "Sanitizer") != NULL || strstr(log, "runtime error:") != NULL;
-    if (code != 0 || report)
-        daemon_show_log(d);
-    free(log);
-    close(d->out);
-    fclose(d->err);
-    free(d);
+    int code = daemon_wait(d, STOP_MS, NULL);
     if (code != 0)
         fail_msg("attnd ended with code %d after SIGTERM", code);
-    if (report)
-        fail_msg("a sanitizer complained");
 }
 
 int daemon_run(const char *const *args, char **out, char **err)

@@ -17,6 +17,11 @@ test_daemon *daemon_start(const char *const *args);
  * NULL. */
 void daemon_stop(test_daemon *d);
 
+/* Waits until it ends by itself, at most `within_ms`; the test fails when it does not, or when a
+ * sanitizer complained. The exit code, 128 + signal when a signal ended it. `more` receives what came
+ * on stdout behind the line that it is ready, the caller frees; NULL = not wanted. Frees `d`. */
+int daemon_wait(test_daemon *d, long within_ms, char **more);
+
 const char *daemon_url(const test_daemon *d); /* "http://127.0.0.1:40001" or "unix:/path" */
 pid_t daemon_pid(const test_daemon *d);
 char *daemon_log(const test_daemon *d); /* stderr so far; the caller frees */

@@ -6,7 +6,13 @@ bad=0
 say() { echo "lint: $*"; bad=1; }
 sources=$(find core config server tests -name '*.[ch]')
 
-clang-format --dry-run --Werror $sources || say "run make fmt"
+# Each major version of clang-format lays out some lines its own way; the tree follows 14 (Debian 12).
+format=$(clang-format --version | sed -E 's/.*version ([0-9]+).*/\1/')
+if [ "$format" = 14 ]; then
+    clang-format --dry-run --Werror $sources || say "run make fmt"
+else
+    echo "skipped: format: clang-format is version $format, the tree is formatted by 14"
+fi
 
 # Includes point down or to the right: server -> config -> core; tests may include all.
 grep -nE '#include "(server|config|tests)/' core/*.[ch] && say "core includes what lies above it"

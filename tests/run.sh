@@ -17,7 +17,8 @@ run() {
     timeout "${TEST_TIMEOUT:-900}" "$build/$name" >"$log" 2>&1
     rc=$?
     # cmocka names what failed or was skipped once more behind "N test(s) run.": that is not counted.
-    read -r p f s < <(awk '/^\[=+\] Running/ { on = 1 } /test\(s\) run\./ { on = 0 }
+    # From 1.1.7 on the group's name stands before both lines' text.
+    read -r p f s < <(awk '/^\[=+\] ([^ ]+: )?Running/ { on = 1 } /test\(s\) run\./ { on = 0 }
         on && /^\[       OK \]/ { p++ } on && /^\[  (FAILED|ERROR) +\] [A-Za-z0-9_]+$/ { f++ }
         on && /^\[  SKIPPED \]/ { s++ } END { print p + 0, f + 0, s + 0 }' "$log")
     if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi

@@ -305,6 +305,38 @@ void st_write_native(const char *dir, const st_native *m)
     free(text);
 }
 
+void st_random(uint32_t *state, float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        *state = *state * 1664525 + 1013904223; /* Numerical Recipes' */
+        x[i] = (float)((double)(*state >> 8) / 0x1p23 - 1);
+    }
+}
+
+void st_write_random(const char *dir, const st_native *m, uint32_t seed)
+{
+    size_t q = m->num_heads * m->head_dim, kv = m->num_kv_heads * m->head_dim;
+    const size_t rows[] = {q, kv, kv, m->d_model};
+    const size_t columns[] = {m->d_model, m->d_model, m->d_model, q};
+    st_native copy = *m;
+    float *all[8];
+
+    for (size_t i = 0; i < 4; i++) {
+        all[i] = malloc(rows[i] * columns[i] * sizeof(float));
+        all[4 + i] = malloc(rows[i] * sizeof(float));
+        assert_true(all[i] != NULL && all[4 + i] != NULL);
+        st_random(&seed, all[i], rows[i] * columns[i]);
+        st_random(&seed, all[4 + i], rows[i]);
+        for (size_t k = 0; k < rows[i]; k++)
+            all[4 + i][k] /= 2;
+        copy.weight[i] = all[i];
+        copy.bias[i] = all[4 + i];
+    }
+    st_write_native(dir, &copy);
+    for (size_t i = 0; i < 8; i++)
+        free(all[i]);
+}
+
 void st_write_text(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");

@@ -63,6 +63,13 @@ typedef struct {
 /* Writes it into a new folder. */
 void st_write_native(const char *dir, const st_native *m);
 
+/* The same with weights in -1..1 and biases in -0.5..0.5 that follow from `seed` alone; those of *m are
+ * not looked at. */
+void st_write_random(const char *dir, const st_native *m, uint32_t seed);
+
+/* x[i] in -1..1; *state carries on from call to call. */
+void st_random(uint32_t *state, float *x, size_t n);
+
 float st_half(uint16_t bits);       /* the value of a float16 */
 uint16_t st_half_bits(float value); /* the nearest float16, ties to even */
 
