@@ -39,7 +39,13 @@ LDFLAGS_ALL  = $(LDHARDEN) $(SAN) -pthread $(LDFLAGS)
 # The C++ runtime only gives the decimal conversion; it is linked in whole or found at run time.
 LIBS = $(PKG_LIBS) -lstdc++ -lm
 
-CORE_SRC   := $(wildcard core/*.c) $(wildcard core/*.cc)
+# The kernels of other processors stay out; kern_ref.c and OpenBLAS are what any of them has.
+ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+FOREIGN_x86_64  := core/kern_neon.c
+FOREIGN_aarch64 := core/kern_avx%.c
+FOREIGN := $(or $(FOREIGN_$(ARCH)),core/kern_avx%.c core/kern_neon.c)
+
+CORE_SRC   := $(filter-out $(FOREIGN),$(wildcard core/*.c)) $(wildcard core/*.cc)
 CONFIG_SRC := $(wildcard config/*.c)
 SERVER_SRC := $(wildcard server/*.c)
 SUPPORT_SRC := $(wildcard tests/*.c)
@@ -101,6 +107,7 @@ FORCE:
 # accumulators in registers.
 $(B)/core/kern_avx2.o: ISA := -O3 -mavx2 -mfma
 $(B)/core/kern_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
+$(B)/core/kern_neon.o: ISA := -O3
 
 $(B)/%.o: %.c $(B)/.flags
 	@mkdir -p $(@D)

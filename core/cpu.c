@@ -29,6 +29,8 @@ unsigned attn_cpu_flags(void)
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
         flags |= ATTN_CPU_AVX512;
+#elif defined(__aarch64__)
+    flags |= ATTN_CPU_NEON; /* part of the architecture */
 #endif
     return flags;
 }

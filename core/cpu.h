@@ -7,6 +7,7 @@
 
 #define ATTN_CPU_AVX2   1u /* AVX2 and FMA, usable (the system saves the registers) */
 #define ATTN_CPU_AVX512 2u /* AVX-512 F, BW, DQ, VL, usable */
+#define ATTN_CPU_NEON   4u /* arm64's vectors, with fused multiply-add */
 
 unsigned attn_cpu_flags(void); /* ATTN_CPU_* of this machine */
 

@@ -29,6 +29,19 @@ static void init_avx512(attn_kern *k)
     init_blas(k);
     attn_kern_init_avx512(k);
 }
+#else /* no processor of another kind has the flags */
+#define init_avx2   NULL
+#define init_avx512 NULL
+#endif
+
+#if defined(__aarch64__)
+static void init_neon(attn_kern *k)
+{
+    init_blas(k);
+    attn_kern_init_neon(k);
+}
+#else
+#define init_neon NULL
 #endif
 
 /* From the best to the plainest. */
@@ -37,10 +50,9 @@ static const struct {
     unsigned needs; /* ATTN_CPU_* */
     void (*init)(attn_kern *k);
 } levels[] = {
-#if defined(__x86_64__)
     {"avx512", ATTN_CPU_AVX512 | ATTN_CPU_AVX2, init_avx512},
     {"avx2", ATTN_CPU_AVX2, init_avx2},
-#endif
+    {"neon", ATTN_CPU_NEON, init_neon},
     {"blas", 0, init_blas},
     {"ref", 0, init_ref},
 };
@@ -61,8 +73,8 @@ attn_status attn_kern_init(const char *isa, attn_error *err)
         levels[i].init(&attn_kernels);
         return ATTN_OK;
     }
-    return attn_fail(err, ATTN_EINVAL, "no kernels \"%s\"; there are avx512, avx2, blas and ref",
-                     isa);
+    return attn_fail(err, ATTN_EINVAL,
+                     "no kernels \"%s\"; there are avx512, avx2, neon, blas and ref", isa);
 }
 
 /* --- packing ----------------------------------------------------------------------------------- */

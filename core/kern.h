@@ -1,6 +1,6 @@
 /* kern.h: the inner loops, behind one table, chosen once at start.
  *
- * "ref" is plain C and the definition. "avx2" and "avx512" are ours for these processors; "blas" takes the
+ * "ref" is plain C and the definition. "avx2", "avx512" and "neon" are ours for these processors; "blas" takes the
  * matrix product from OpenBLAS and is what every other processor gets. */
 #ifndef ATTN_KERN_H
 #define ATTN_KERN_H
@@ -66,6 +66,8 @@ void attn_kern_init_blas(attn_kern *k); /* gemm.c */
 #if defined(__x86_64__)
 void attn_kern_init_avx2(attn_kern *k);
 void attn_kern_init_avx512(attn_kern *k);
+#elif defined(__aarch64__)
+void attn_kern_init_neon(attn_kern *k);
 #endif
 
 #endif

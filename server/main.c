@@ -168,8 +168,9 @@ static int version(int argc, char **argv)
     (void)printf("OpenBLAS: %s, %s build, core %s%s%s\n", blas.config, blas.parallel, blas.core,
                  srv_blas_repaired_from() != NULL ? ", chosen in place of " : "",
                  srv_blas_repaired_from() != NULL ? srv_blas_repaired_from() : "");
-    (void)printf("kernels: %s; this processor has%s%s%s\n", attn_kernels.isa,
+    (void)printf("kernels: %s; this processor has%s%s%s%s\n", attn_kernels.isa,
                  flags & ATTN_CPU_AVX2 ? " AVX2" : "", flags & ATTN_CPU_AVX512 ? " AVX-512" : "",
+                 flags & ATTN_CPU_NEON ? " NEON" : "",
                  flags == 0 ? " no vector extension we know" : "");
     return OK;
 }

@@ -492,7 +492,7 @@ static attn_pool *new_pool(size_t threads)
     return pool;
 }
 
-static const char *const KERNELS[] = {"avx512", "avx2", "blas", "ref"};
+static const char *const KERNELS[] = {"avx512", "avx2", "neon", "blas", "ref"};
 enum { KERNELS_N = sizeof KERNELS / sizeof *KERNELS };
 
 /* NULL = the best here. False: this processor cannot run them, and it says so. */

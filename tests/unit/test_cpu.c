@@ -257,11 +257,16 @@ static void damaged_files_mean_no_limit(void **state)
     assert_int_equal(l.threads, l.affinity);
 }
 
-static void avx512_implies_avx2(void **state)
+static void avx512_implies_avx2_and_neon_is_arm64(void **state)
 {
     (void)state;
     unsigned flags = attn_cpu_flags();
-    assert_int_equal(flags & ~(ATTN_CPU_AVX2 | ATTN_CPU_AVX512), 0);
+    assert_int_equal(flags & ~(ATTN_CPU_AVX2 | ATTN_CPU_AVX512 | ATTN_CPU_NEON), 0);
+#if defined(__aarch64__)
+    assert_int_equal(flags, ATTN_CPU_NEON);
+#else
+    assert_int_equal(flags & ATTN_CPU_NEON, 0);
+#endif
     assert_true((flags & ATTN_CPU_AVX512) == 0 || (flags & ATTN_CPU_AVX2) != 0);
     assert_int_equal(flags, attn_cpu_flags());
 }
@@ -284,7 +289,7 @@ int main(void)
         WITH_ROOT(v1_without_limits_means_no_limit),
         WITH_ROOT(v1_container_sees_its_group_as_the_mount),
         WITH_ROOT(damaged_files_mean_no_limit),
-        cmocka_unit_test(avx512_implies_avx2),
+        cmocka_unit_test(avx512_implies_avx2_and_neon_is_arm64),
     };
     return cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
 }

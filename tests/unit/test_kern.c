@@ -14,8 +14,9 @@
 
 enum { LONGEST = 131 };
 
-static const char *const all_levels[] = {"ref", "blas", "avx2", "avx512"};
-static const char *levels[4];
+static const char *const all_levels[] = {"ref", "blas", "avx2", "avx512", "neon"};
+enum { LEVELS = sizeof all_levels / sizeof *all_levels };
+static const char *levels[LEVELS];
 static size_t num_levels;
 
 static uint64_t seed = 1;
@@ -314,7 +315,7 @@ static void the_self_test_passes_here_and_fails_on_a_wrong_product(void **state)
 
 int main(void)
 {
-    for (size_t l = 0; l < 4; l++) {
+    for (size_t l = 0; l < LEVELS; l++) {
         attn_error err = {0};
         if (attn_kern_init(all_levels[l], &err) == ATTN_OK)
             levels[num_levels++] = all_levels[l];

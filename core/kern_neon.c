@@ -1,0 +1,280 @@
+/* The inner loops for arm64: NEON with its fused multiply-add is in every such processor. */
+#if defined(__aarch64__)
+
+#include <arm_neon.h>
+#include <math.h>
+#include <string.h>
+
+#include "kern.h"
+
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+/* The first n of four lanes, 1 <= n <= 4; the others are zero. */
+INLINE float32x4_t load_part(const float *x, size_t n)
+{
+    float lanes[4] = {0};
+    memcpy(lanes, x, n * sizeof(float));
+    return vld1q_f32(lanes);
+}
+
+INLINE void store_part(float *x, size_t n, float32x4_t v)
+{
+    float lanes[4];
+    vst1q_f32(lanes, v);
+    memcpy(x, lanes, n * sizeof(float));
+}
+
+static float row_max_neon(const float *x, size_t n)
+{
+    float32x4_t acc = vdupq_n_f32(-INFINITY);
+    size_t i = 0;
+
+    for (; i + 4 <= n; i += 4) /* the number of the two, where one is NaN */
+        acc = vmaxnmq_f32(vld1q_f32(x + i), acc);
+    float m = vmaxnmvq_f32(acc);
+    for (; i < n; i++)
+        m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+/* 2^k for integral k >= -252 in two factors, each a normal number. */
+INLINE float32x4_t times_power_of_two(float32x4_t p, float32x4_t k)
+{
+    int32x4_t whole = vcvtq_s32_f32(k), half = vshrq_n_s32(whole, 1);
+    int32x4_t rest = vsubq_s32(whole, half), bias = vdupq_n_s32(127);
+    float32x4_t a = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23));
+    float32x4_t b = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, bias), 23));
+    return vmulq_f32(vmulq_f32(p, a), b);
+}
+
+/* exp(x) for x <= 0, NaN stays: as in kern_avx512.c. */
+INLINE float32x4_t exp_negative(float32x4_t x)
+{
+    const float32x4_t log2e = vdupq_n_f32(1.44269504F);
+    const float32x4_t ln2_high = vdupq_n_f32(0.693359375F), ln2_low = vdupq_n_f32(-2.12194440e-4F);
+
+    x = vmaxq_f32(vdupq_n_f32(-110.0F), x); /* not vmaxnm: NaN goes through */
+    float32x4_t k = vrndnq_f32(vmulq_f32(x, log2e));
+    float32x4_t r = vfmsq_f32(x, k, ln2_high);
+    r = vfmsq_f32(r, k, ln2_low);
+    float32x4_t p = vdupq_n_f32(1.0F / 5040.0F);
+    p = vfmaq_f32(vdupq_n_f32(1.0F / 720.0F), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0F / 120.0F), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0F / 24.0F), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0F / 6.0F), p, r);
+    p = vfmaq_f32(vdupq_n_f32(0.5F), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0F), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0F), p, r);
+    return times_power_of_two(p, k);
+}
+
+static float exp_sum_neon(float *x, size_t n, float max)
+{
+    float32x4_t m = vdupq_n_f32(max), sum[4];
+    size_t i = 0;
+
+    UNROLL for (size_t j = 0; j < 4; j++) sum[j] = vdupq_n_f32(0.0F);
+    for (; i + 16 <= n; i += 16) { /* four chains hide the length of one */
+        UNROLL for (size_t j = 0; j < 4; j++)
+        {
+            float32x4_t e = exp_negative(vsubq_f32(vld1q_f32(x + i + 4 * j), m));
+            vst1q_f32(x + i + 4 * j, e);
+            sum[j] = vaddq_f32(sum[j], e);
+        }
+    }
+    for (; i + 4 <= n; i += 4) {
+        float32x4_t e = exp_negative(vsubq_f32(vld1q_f32(x + i), m));
+        vst1q_f32(x + i, e);
+        sum[0] = vaddq_f32(sum[0], e);
+    }
+    if (i < n) {
+        store_part(x + i, n - i, exp_negative(vsubq_f32(load_part(x + i, n - i), m)));
+        sum[1] = vaddq_f32(sum[1], load_part(x + i, n - i));
+    }
+    return vaddvq_f32(vaddq_f32(vaddq_f32(sum[0], sum[1]), vaddq_f32(sum[2], sum[3])));
+}
+
+static void scale_neon(float *out, const float *x, size_t n, float factor)
+{
+    size_t i = 0;
+
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(out + i, vmulq_n_f32(vld1q_f32(x + i), factor));
+    for (; i < n; i++)
+        out[i] = x[i] * factor;
+}
+
+static bool all_finite_neon(const float *x, size_t n)
+{
+    const float32x4_t largest = vdupq_n_f32(0x1.fffffep127F);
+    uint32x4_t good = vdupq_n_u32(UINT32_MAX);
+    size_t i = 0;
+    bool tail = true;
+
+    for (; i + 4 <= n; i += 4)
+        good = vandq_u32(good, vcaleq_f32(vld1q_f32(x + i), largest));
+    for (; i < n; i++)
+        tail = tail && isfinite(x[i]);
+    return tail && vminvq_u32(good) != 0;
+}
+
+static double fma_burst_neon(size_t n)
+{
+    enum { CHAINS = 16 };
+    const float32x4_t a = vdupq_n_f32(0.999F), b = vdupq_n_f32(0.001F);
+    volatile float sink;
+    float32x4_t x[CHAINS];
+
+    for (size_t c = 0; c < CHAINS; c++)
+        x[c] = b;
+    for (size_t i = 0; i < n; i++) {
+        /* The accumulator is overwritten by this instruction; x = b + x a would need a copy. */
+        UNROLL for (size_t c = 0; c < CHAINS; c++) x[c] = vfmaq_f32(x[c], a, b);
+    }
+    UNROLL for (size_t c = 1; c < CHAINS; c++) x[0] = vaddq_f32(x[0], x[c]);
+    sink = vaddvq_f32(x[0]);
+    (void)sink;
+    return 2.0 * 4 * CHAINS;
+}
+
+/* --- the product: as in kern_avx512.c -------------------------------------------------------------
+ *
+ * 6 rows of 4 vectors are 24 accumulators; with 4 vectors of b and one a row that is all 32 registers can
+ * hold. */
+
+enum { LANES = 4, PANEL = 16, CHUNK_FLOATS = 4096 };
+
+typedef struct {
+    size_t k;
+    const float *a;
+    size_t lda;
+    const float *b;
+    float *c;
+    size_t ldc;
+    const float *bias; /* used when the chunk is the first one of a product without `add` */
+    bool load;
+    size_t last; /* real lanes of the last vector of a row, 1 to 4 */
+} chunk;
+
+INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v)
+{
+    float32x4_t acc[12][4];
+    const float *a = t->a + row * t->lda;
+    float *c = t->c + row * t->ldc;
+
+    UNROLL for (size_t r = 0; r < rows; r++)
+    {
+        const float *from = t->load ? c + r * t->ldc : t->bias;
+        UNROLL for (size_t j = 0; j < v; j++)
+        {
+            if (from == NULL)
+                acc[r][j] = vdupq_n_f32(0.0F);
+            else if (j + 1 < v || t->last == LANES)
+                acc[r][j] = vld1q_f32(from + j * LANES);
+            else
+                acc[r][j] = load_part(from + j * LANES, t->last);
+        }
+    }
+    for (size_t l = 0; l < t->k; l++) {
+        float32x4_t b[4];
+        UNROLL for (size_t j = 0; j < v; j++) b[j] = vld1q_f32(t->b + (l * v + j) * LANES);
+        UNROLL for (size_t r = 0; r < rows; r++)
+        {
+            /* Compilers would load for all rows first, and have no registers left for it. */
+            __asm__ volatile("" ::: "memory");
+            float32x4_t x = vld1q_dup_f32(a + r * t->lda + l);
+            UNROLL for (size_t j = 0; j < v; j++) acc[r][j] = vfmaq_f32(acc[r][j], x, b[j]);
+        }
+    }
+    UNROLL for (size_t r = 0; r < rows; r++)
+    {
+        UNROLL for (size_t j = 0; j < v; j++)
+        {
+            float *to = c + r * t->ldc + j * LANES;
+            if (j + 1 < v || t->last == LANES)
+                vst1q_f32(to, acc[r][j]);
+            else
+                store_part(to, t->last, acc[r][j]);
+        }
+    }
+}
+
+/* All m rows: tiles of `rows`, then smaller ones. */
+INLINE void tiles(const chunk *t, size_t m, const size_t rows, const size_t v)
+{
+    size_t i = 0;
+
+    for (; i + rows <= m; i += rows)
+        tile(t, i, rows, v);
+    for (; i + 2 <= m; i += 2)
+        tile(t, i, 2, v);
+    if (i < m)
+        tile(t, i, 1, v);
+}
+
+static void tiles_1(const chunk *t, size_t m)
+{
+    tiles(t, m, 8, 1);
+}
+
+static void tiles_2(const chunk *t, size_t m)
+{
+    tiles(t, m, 12, 2);
+}
+
+static void tiles_3(const chunk *t, size_t m)
+{
+    tiles(t, m, 8, 3);
+}
+
+static void tiles_4(const chunk *t, size_t m)
+{
+    tiles(t, m, 6, 4);
+}
+
+static void product_neon(const attn_product *p)
+{
+    static void (*const by_width[])(const chunk *t, size_t m) = {tiles_1, tiles_2, tiles_3,
+                                                                 tiles_4};
+    size_t v = (p->n + LANES - 1) / LANES, most = CHUNK_FLOATS / (v * LANES), done = 0;
+
+    if (p->n == 0)
+        return;
+    do {
+        size_t k = p->k - done < most ? p->k - done : most;
+        chunk t = {
+            .k = k,
+            .a = p->a + done,
+            .lda = p->lda,
+            .b = p->b + done * v * LANES,
+            .c = p->c,
+            .ldc = p->ldc,
+            .bias = p->bias,
+            .load = p->add || done != 0,
+            .last = p->n - (v - 1) * LANES,
+        };
+        by_width[v - 1](&t, p->m);
+        done += k;
+    } while (done < p->k);
+}
+
+void attn_kern_init_neon(attn_kern *k)
+{
+    k->isa = "neon";
+    k->panel = PANEL;
+    k->lanes = LANES;
+    k->rows_independent = true;
+    k->product = product_neon;
+    k->row_max = row_max_neon;
+    k->exp_sum = exp_sum_neon;
+    k->scale = scale_neon;
+    k->all_finite = all_finite_neon;
+    k->fma_burst = fma_burst_neon;
+}
+
+#endif
