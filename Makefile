@@ -16,6 +16,7 @@ B       := $(VARIANT)
 DEPS_BUILD := gcc g++ make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
               libopenblas-pthread-dev libzip-dev
 DEPS_TEST  := $(DEPS_BUILD) libcmocka-dev libcurl4-openssl-dev python3 python3-numpy
+DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
 PKGS       := libmicrohttpd jansson openblas libzip
 TEST_PKGS  := cmocka libcurl
@@ -32,6 +33,7 @@ endif
 
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
 PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
+TEST_LIBS  = $(shell pkg-config --libs $(TEST_PKGS))
 CPPFLAGS_ALL = -D_GNU_SOURCE -DATTND_VERSION='"$(VERSION)"' -I. $(PKG_CFLAGS) $(CPPFLAGS)
 CFLAGS_ALL   = -std=c11 $(CFLAGS) $(WARN) $(WERROR) $(HARDEN) $(SAN) -pthread $(CPPFLAGS_ALL)
 CXXFLAGS_ALL = -std=c++17 $(CFLAGS) -Wall -Wextra $(WERROR) $(HARDEN) $(SAN) -fno-exceptions -fno-rtti $(CPPFLAGS_ALL)
@@ -60,8 +62,8 @@ SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 
-.PHONY: all run test lint asan tsan bench fmt install clean help deps-build deps-test deps-lint \
-        compile tests
+.PHONY: all run test arm64 lint asan tsan bench fmt install clean help deps-build deps-test \
+        deps-lint deps-arm64 compile tests arm64-tests
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -94,6 +96,8 @@ deps-build:
 	$(call need,$(DEPS_BUILD))
 deps-test:
 	$(call need,$(DEPS_TEST))
+deps-arm64:
+	$(call need,$(DEPS_ARM64))
 deps-lint:
 	$(call need,$(DEPS_LINT))
 
@@ -126,13 +130,17 @@ $(B)/attnd: $(B)/server/main.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
 
 # --- tests ----------------------------------------------------------------------------------
 $(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
-	$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $^ $(LIBS) $(shell pkg-config --libs $(TEST_PKGS))
+	$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $^ $(LIBS) $(TEST_LIBS)
 
 tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN)
 
 test: deps-test ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
-	@tests/run.sh $(B) $(ONLY)
+ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
+	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
+	 then $(MAKE) --no-print-directory arm64-tests; else rm -rf build-arm64; fi
+endif
+	@tests/run.sh $(if $(ONLY),,--all) $(B) $(ONLY)
 
 asan: deps-lint ## the tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-asan CC=clang CXX=clang++ SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined' tests
@@ -141,6 +149,21 @@ asan: deps-lint ## the tests under AddressSanitizer and UBSan
 tsan: deps-lint ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
+
+# The kernels for arm64 and what stands on them alone, cross-compiled and run by an emulator. Stand-ins take
+# the place of OpenBLAS and cmocka, so that a compiler is all it needs.
+ARM64_SRC := $(wildcard core/attention*.c core/kern*.c) core/budget.c core/cpu.c core/gemm.c \
+             core/layer.c core/pool.c core/rope.c core/status.c
+ARM64_BIN := $(addprefix build-arm64/tests/unit/test_,attention cpu kern)
+
+arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-user
+	@RUNNER=qemu-aarch64 TEST_CASES=100 tests/run.sh build-arm64 $(ONLY)
+
+arm64-tests:
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-arm64 CC=aarch64-linux-gnu-gcc \
+	  CORE_SRC="$(filter-out core/kern_avx%.c,$(ARM64_SRC))" CONFIG_SRC= SERVER_SRC= \
+	  SUPPORT_SRC=tests/ref_attention.c PKG_CFLAGS=-Itests/standin LIBS=-lm TEST_LIBS= \
+	  LDHARDEN=-static $(ARM64_BIN)
 
 # --- checks ---------------------------------------------------------------------------------
 ALL_C := $(wildcard core/*.[ch] config/*.[ch] server/*.[ch] tests/*.[ch] tests/*/*.[ch])
@@ -162,6 +185,6 @@ clean: ## remove what was built
 	rm -rf build build-*
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,8 +1,11 @@
 #!/bin/bash
-# Runs every test program of a build folder and adds them up: tests/run.sh BUILD [NAME...]
-# A program is a cmocka group (or several); what it skips it says itself, with the reason.
+# Runs every test program of a build folder and adds them up: tests/run.sh [--all] BUILD [NAME...]
+# A program is a cmocka group (or several); what it skips it says itself, with the reason. With --all the
+# stored numbers are compared once more with each kind of kernels, and the programs for arm64 run too.
 set -u
-build=${1:?usage: tests/run.sh BUILD [NAME...]}
+all=
+if [ "${1:-}" = --all ]; then all=yes; shift; fi
+build=${1:?usage: tests/run.sh [--all] BUILD [NAME...]}
 shift
 export ATTND="$build/attnd"
 export ASAN_OPTIONS="detect_stack_use_after_return=1:${ASAN_OPTIONS:-}"
@@ -12,9 +15,9 @@ passed=0 failed=0 skipped=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-run() {
-    local name=$1 p f s rc
-    timeout "${TEST_TIMEOUT:-900}" "$build/$name" >"$log" 2>&1
+run() { # PROGRAM [how it is run]; RUNNER is what runs programs of another processor
+    local name=$1${2:+ $2} p f s rc
+    timeout "${TEST_TIMEOUT:-900}" ${RUNNER:-} "$build/$1" >"$log" 2>&1
     rc=$?
     # cmocka names what failed or was skipped once more behind "N test(s) run.": that is not counted.
     # From 1.1.7 on the group's name stands before both lines' text.
@@ -32,11 +35,42 @@ run() {
     fi
 }
 
-names=("$@")
-if [ ${#names[@]} -eq 0 ]; then
-    names=($(cd "$build" && find tests -type f -name 'test_*' ! -name '*.*' | sort))
-fi
+programs() {
+    (cd "$build" && find tests -type f -name 'test_*' ! -name '*.*' | sort)
+}
+
+# What compares answers with stored numbers, with all kernels but the best, which ran already.
+each_kind_of_kernels() {
+    local best isa reason n
+    best=$("$ATTND" --version | sed -n 's/^kernels: \([a-z0-9]*\);.*/\1/p')
+    for isa in avx512 avx2 neon blas ref; do
+        [ "$isa" != "$best" ] || continue
+        if ! reason=$(ATTND_ISA=$isa "$ATTND" --version 2>&1 >/dev/null); then
+            echo "skipped: kernels $isa: ${reason#attnd: }"
+            continue
+        fi
+        for n in vectors_mha vectors_onnx models same_bits; do
+            ATTND_ISA=$isa run "tests/http/test_$n" "with ATTND_ISA=$isa"
+        done
+    done
+}
+
+arm64() {
+    local n
+    [ "$(uname -m)" != aarch64 ] || return # it ran above
+    if [ ! -d build-arm64 ]; then
+        echo "skipped: arm64: its compiler and qemu-user are not installed; make arm64 says more"
+        return
+    fi
+    build=build-arm64
+    export RUNNER=qemu-aarch64 TEST_CASES=${TEST_CASES:-100}
+    for n in $(programs); do run "$n" "for arm64"; done
+}
+
+if [ $# -gt 0 ]; then names=("$@"); else names=($(programs)); fi
 for n in "${names[@]}"; do run "$n"; done
+[ -z "$all" ] || each_kind_of_kernels
+[ -z "$all" ] || arm64
 extra=
 [ "$skipped" -eq 0 ] || extra=", $skipped skipped"
 echo "$passed passed, $failed failed$extra"

@@ -13,7 +13,19 @@
 #include "core/kern.h"
 #include "tests/ref_attention.h"
 
-enum { CASES = 300, MAX_SEQUENCES = 4, MAX_PILE = 256 };
+enum { MAX_SEQUENCES = 4, MAX_PILE = 256 };
+
+/* How far a float may be from the oracle's double, as a part of the largest number of its tensor or of 1, the
+ * larger. Measured over 3000 cases of each kind of kernels: 4.9e-6 avx512 and avx2, 5.6e-6 blas, 4.7e-6 ref. */
+static const double BOUND = 1e-5;
+static double worst; /* the largest difference so far, in the same terms */
+
+/* How many random cases; an emulator is given fewer. */
+static uint64_t cases(void)
+{
+    const char *n = getenv("TEST_CASES");
+    return n != NULL ? strtoull(n, NULL, 10) : 300;
+}
 
 /* --- random numbers and memory -------------------------------------------------------------- */
 
@@ -134,7 +146,9 @@ static void random_weights(setup *c)
     ref_attention *r = &c->common;
     size_t q = s->num_heads * s->head_dim, k = s->num_kv_heads * s->head_dim;
     size_t v = s->num_kv_heads * s->v_head_dim, joined = s->num_heads * s->v_head_dim;
-    bool bias = chance(2), norm = chance(4);
+    /* A head of few numbers may be near zero in all of them: dividing by its norm then magnifies what the
+     * projection rounded, without limit. */
+    bool bias = chance(2), norm = chance(4) && s->head_dim >= 8;
     double m = 1 / sqrt((double)s->d_model), kv = 1 / sqrt((double)s->d_kv);
 
     w->wq = random_floats(q * s->d_model, m), r->wq = widened(w->wq, q * s->d_model);
@@ -224,7 +238,7 @@ static void random_setup(setup *c)
     c->cross = chance(3);
     s->num_kv_heads = CHOOSE(1, 2, 3);
     s->num_heads = s->num_kv_heads * CHOOSE(1, 1, 2, 4);
-    s->head_dim = CHOOSE(1, 2, 5, 8, 15, 16, 33);
+    s->head_dim = chance(8) ? CHOOSE(64, 80, 128) : CHOOSE(1, 2, 5, 8, 15, 16, 33);
     s->v_head_dim = chance(3) ? CHOOSE(1, 4, 7, 24) : s->head_dim;
     c->heads = (attn_heads){s->num_heads, s->num_kv_heads, s->head_dim, s->v_head_dim};
     c->common.heads = s->num_heads, c->common.kv_heads = s->num_kv_heads;
@@ -384,9 +398,11 @@ static void same(const char *what, const float *got, const double *expected, siz
     for (size_t i = 0; i < n; i++) {
         if (got[i] == -INFINITY && expected[i] == -INFINITY)
             continue;
-        if (!(fabs((double)got[i] - expected[i]) <= 1e-5 * largest))
+        double difference = fabs((double)got[i] - expected[i]) / largest;
+        if (!(difference <= BOUND))
             fail_msg("case %llu: %s[%zu] is %.9g, expected %.9g", (unsigned long long)case_seed,
                      what, i, (double)got[i], expected[i]);
+        worst = fmax(worst, difference);
     }
 }
 
@@ -520,15 +536,18 @@ static void random_cases(uint64_t n)
 static void random_cases_agree_with_the_oracle(void **state)
 {
     (void)state;
-    random_cases(CASES);
+    random_cases(cases());
 }
 
 static void every_kind_of_kernel_agrees_with_the_oracle(void **state)
 {
     (void)state;
     for (size_t i = 0; i < KERNELS_N; i++) {
-        if (use_kernels(KERNELS[i]))
-            random_cases(CASES / 5);
+        if (!use_kernels(KERNELS[i]))
+            continue;
+        worst = 0.0;
+        random_cases(cases() / 5);
+        printf("%s: at most %.1e from the oracle, %.0e are allowed\n", KERNELS[i], worst, BOUND);
     }
     assert_true(use_kernels(NULL));
 }

@@ -36,6 +36,13 @@ static float *random_row(size_t n, float scale)
     return x;
 }
 
+/* How many random cases; an emulator is given fewer. */
+static int cases(void)
+{
+    const char *n = getenv("TEST_CASES");
+    return n != NULL ? atoi(n) : 400;
+}
+
 static void use(size_t level)
 {
     attn_error err = {0};
@@ -176,7 +183,7 @@ static void product_agrees_with_plain_sums_and_stays_in_its_tile(void **state)
     (void)state;
     for (size_t l = 0; l < num_levels; l++) {
         use(l);
-        for (int round = 0; round < 400; round++) {
+        for (int round = 0; round < cases(); round++) {
             size_t m = random_size(1, 30), n = random_size(1, attn_kernels.panel);
             size_t k = round % 7 == 0 ? random_size(0, 700) : random_size(0, 40);
             size_t lda = k + 3, ldc = n + 2;
