@@ -131,12 +131,12 @@ static size_t projection_tasks(const projection *p)
     return tiles(p->rows, PROJECTION_ROWS) * attn_panel_count(p->out_width);
 }
 
-static void project(const projection *p, size_t index)
+static attn_product project(const projection *p, size_t index)
 {
     size_t columns = attn_panel_count(p->out_width);
     size_t r0 = index / columns * PROJECTION_ROWS, c0 = index % columns * attn_kernels.panel;
 
-    attn_kernels.product(&(attn_product){
+    attn_product tile = {
         .m = min_size(p->rows - r0, PROJECTION_ROWS),
         .n = min_size(p->out_width - c0, attn_kernels.panel),
         .k = p->in_width,
@@ -146,7 +146,9 @@ static void project(const projection *p, size_t index)
         .c = p->out + r0 * p->out_width + c0,
         .ldc = p->out_width,
         .bias = p->bias == NULL ? NULL : p->bias + c0,
-    });
+    };
+    attn_kernels.product(&tile);
+    return tile;
 }
 
 static projection query_projection(const attn_run *run, const attn_item *it)
@@ -176,30 +178,20 @@ static projection output_projection(const attn_run *run, const attn_item *it)
                         it->seq->output,  l->spec.d_out};
 }
 
-static void query_task(void *arg, size_t task, size_t worker)
+static void project_task(void *arg, size_t task, size_t worker)
 {
     attn_run *run = arg;
     size_t index = 0;
 
     (void)worker;
-    const attn_item *it = attn_find_item(run, ATTN_PHASE_QUERY, task, &index);
-    projection p = query_projection(run, it);
+    const attn_item *it = attn_find_item(run, ATTN_PHASE_PROJECT, task, &index);
+    projection q = query_projection(run, it), kv = key_value_projection(run, it);
+    size_t first = projection_tasks(&q);
     if (!canceled(run))
-        project(&p, index);
+        project(index < first ? &q : &kv, index < first ? index : index - first);
 }
 
-static void key_value_task(void *arg, size_t task, size_t worker)
-{
-    attn_run *run = arg;
-    size_t index = 0;
-
-    (void)worker;
-    const attn_item *it = attn_find_item(run, ATTN_PHASE_KEY_VALUE, task, &index);
-    projection p = key_value_projection(run, it);
-    if (!canceled(run))
-        project(&p, index);
-}
-
+/* A finite context can still overflow in the output projection. */
 static void output_task(void *arg, size_t task, size_t worker)
 {
     attn_run *run = arg;
@@ -208,8 +200,13 @@ static void output_task(void *arg, size_t task, size_t worker)
     (void)worker;
     const attn_item *it = attn_find_item(run, ATTN_PHASE_OUTPUT, task, &index);
     projection p = output_projection(run, it);
-    if (!canceled(run))
-        project(&p, index);
+    if (canceled(run))
+        return;
+    attn_product tile = project(&p, index);
+    for (size_t r = 0; r < tile.m; r++) {
+        if (!attn_kernels.all_finite(tile.c + r * tile.ldc, tile.n))
+            attn_note_overflow(run, it, (size_t)(tile.c - p.out) / p.out_width + r);
+    }
 }
 
 /* --- rows between projection and attention --------------------------------------------------- */
@@ -459,27 +456,6 @@ static attn_status clean(attn_run *run, attn_error *err)
     return ATTN_OK;
 }
 
-/* A finite context can still overflow in the output projection. */
-static void check_output_task(void *arg, size_t task, size_t worker)
-{
-    attn_run *run = arg;
-    size_t index = 0;
-
-    (void)worker;
-    const attn_item *it = attn_find_item(run, ATTN_PHASE_ROWS, task, &index);
-    size_t r0 = index * PACK_ROWS;
-    for (size_t i = r0; i < min_size(r0 + PACK_ROWS, it->seq->q_len); i++) {
-        bool fine = true;
-        if (it->context.data != NULL)
-            fine = row_finite(&it->context, i, run->heads.num_heads, run->heads.v_head_dim);
-        if (fine && run->layer != NULL && it->seq->output != NULL)
-            fine = attn_kernels.all_finite(it->seq->output + i * run->layer->spec.d_out,
-                                           run->layer->spec.d_out);
-        if (!fine)
-            attn_note_overflow(run, it, i);
-    }
-}
-
 /* --- the call -------------------------------------------------------------------------------- */
 
 static void number_tasks(attn_run *run)
@@ -497,8 +473,7 @@ static void number_tasks(attn_run *run)
         if (run->layer != NULL) {
             projection q = query_projection(run, it), kv = key_value_projection(run, it);
             projection out = output_projection(run, it);
-            tasks[ATTN_PHASE_QUERY] = projection_tasks(&q);
-            tasks[ATTN_PHASE_KEY_VALUE] = projection_tasks(&kv);
+            tasks[ATTN_PHASE_PROJECT] = projection_tasks(&q) + projection_tasks(&kv);
             tasks[ATTN_PHASE_OUTPUT] = s->output != NULL ? projection_tasks(&out) : 0;
         }
         for (size_t phase = 0; phase < ATTN_PHASES; phase++) {
@@ -524,14 +499,12 @@ const attn_item *attn_find_item(const attn_run *run, attn_phase phase, size_t ta
 
 static attn_status run_phases(attn_run *run, attn_pool *pool, attn_error *err)
 {
-    attn_pool_run(pool, run->tasks[ATTN_PHASE_QUERY], query_task, run);
-    attn_pool_run(pool, run->tasks[ATTN_PHASE_KEY_VALUE], key_value_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_PROJECT], project_task, run);
     attn_pool_run(pool, run->tasks[ATTN_PHASE_ROWS], row_task, run);
     if (atomic_load(&run->dirty) && !canceled(run))
         ATTN_TRY(clean(run, err));
     attn_pool_run(pool, run->tasks[ATTN_PHASE_STRIP], attn_strip_task, run);
     attn_pool_run(pool, run->tasks[ATTN_PHASE_OUTPUT], output_task, run);
-    attn_pool_run(pool, run->tasks[ATTN_PHASE_ROWS], check_output_task, run);
     if (canceled(run))
         return attn_fail(err, ATTN_ECANCELED, "the computation was canceled");
     return ATTN_OK;

@@ -16,11 +16,10 @@ enum {
 
 /* The phases of a call, each a run of the pool over its tasks. */
 typedef enum {
-    ATTN_PHASE_QUERY,     /* Q projection: a tile of rows and columns */
-    ATTN_PHASE_KEY_VALUE, /* K and V projection, likewise */
-    ATTN_PHASE_ROWS,      /* norm, rotation, check, packing of keys and values: some rows */
-    ATTN_PHASE_STRIP,     /* attention: a strip of queries of one head (or of all, when reduced) */
-    ATTN_PHASE_OUTPUT,    /* output projection: a tile */
+    ATTN_PHASE_PROJECT, /* Q, then K and V: a tile of rows by a panel of columns */
+    ATTN_PHASE_ROWS,    /* norm, rotation, check, packing of keys and values: some rows */
+    ATTN_PHASE_STRIP,   /* attention: a strip of queries of one head (or of all, when reduced) */
+    ATTN_PHASE_OUTPUT,  /* output projection: a tile */
     ATTN_PHASES
 } attn_phase;
 
