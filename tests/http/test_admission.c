@@ -213,6 +213,8 @@ static void what_does_not_fit_now_is_503_until_it_does(void **state)
     raw_answer a = raw_read(&second, false, 30000);
     expect_busy(&a, NULL);
     raw_free(&a);
+    a = inflight_get(&second, "/health/live"); /* once this is answered, the 503 is over */
+    raw_free(&a);
     assert_true(raw_send(&first, "}", 1));
     a = raw_read(&first, false, 30000);
     assert_int_equal(a.status, 200);
