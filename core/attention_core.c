@@ -235,9 +235,12 @@ static void weigh_values(const strip *t, size_t h, size_t end)
             .ldc = context->row_stride,
         });
     }
-    for (size_t r = 0; r < t->rows; r++)
-        attn_kernels.scale(out + r * context->row_stride, out + r * context->row_stride,
-                           n->v_head_dim, t->factor[r]);
+    for (size_t r = 0; r < t->rows; r++) {
+        float *row = out + r * context->row_stride;
+        attn_kernels.scale(row, row, n->v_head_dim, t->factor[r]);
+        if (!attn_kernels.all_finite(row, n->v_head_dim))
+            attn_note_overflow(t->run, t->it, t->r0 + r);
+    }
     const attn_sequence *s = t->it->seq;
     if (t->run->layer != NULL || s->output == NULL || s->joined_context == NULL)
         return;

@@ -96,6 +96,8 @@ size_t attn_packed_floats(size_t k, size_t n)
     return k * (full + (n - full + lanes - 1) / lanes * lanes);
 }
 
+enum { LINE = 16 }; /* floats of a cache line */
+
 void attn_pack_transposed(float *packed, size_t k, size_t n, size_t c0, const float *in,
                           size_t rows, size_t stride)
 {
@@ -105,9 +107,12 @@ void attn_pack_transposed(float *packed, size_t k, size_t n, size_t c0, const fl
         size_t take = rows - done < attn_kernels.panel - at ? rows - done : attn_kernels.panel - at;
         float *to = packed + p * attn_kernels.panel * k + at;
         const float *from = in + done * stride;
-        for (size_t l = 0; l < k; l++) {
-            for (size_t r = 0; r < take; r++)
-                to[l * width + r] = from[r * stride + l];
+        for (size_t l0 = 0; l0 < k; l0 += LINE) { /* whole lines of `in` at a time */
+            size_t l1 = l0 + LINE < k ? l0 + LINE : k;
+            for (size_t r = 0; r < take; r++) {
+                for (size_t l = l0; l < l1; l++)
+                    to[l * width + r] = from[r * stride + l];
+            }
         }
         done += take;
         size_t end = at + take;

@@ -135,7 +135,7 @@ typedef struct {
     __mmask16 last; /* of the last vector of a row */
 } chunk;
 
-INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v)
+INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v, const float *ahead)
 {
     __m512 acc[12][4];
     const float *a = t->a + row * t->lda;
@@ -156,6 +156,8 @@ INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v)
     }
     for (size_t l = 0; l < t->k; l++) {
         __m512 b[4];
+        if (ahead != NULL)
+            _mm_prefetch((const char *)(ahead + l * LANES), _MM_HINT_T1);
         UNROLL for (size_t j = 0; j < v; j++) b[j] = _mm512_loadu_ps(t->b + (l * v + j) * LANES);
         UNROLL for (size_t r = 0; r < rows; r++)
         {
@@ -178,16 +180,19 @@ INLINE void tiles(const chunk *t, size_t m, const size_t rows, const size_t v)
 {
     size_t i = 0;
 
+    for (const float *ahead = t->b + t->k * v * LANES, *end = ahead + t->k * v * LANES;
+         i + rows <= m && ahead < end; i += rows, ahead += t->k * LANES)
+        tile(t, i, rows, v, ahead);
     for (; i + rows <= m; i += rows)
-        tile(t, i, rows, v);
+        tile(t, i, rows, v, NULL);
     for (; i + 4 <= m; i += 4)
-        tile(t, i, 4, v);
+        tile(t, i, 4, v, NULL);
     if (i + 2 <= m) {
-        tile(t, i, 2, v);
+        tile(t, i, 2, v, NULL);
         i += 2;
     }
     if (i < m)
-        tile(t, i, 1, v);
+        tile(t, i, 1, v, NULL);
 }
 
 static void tiles_1(const chunk *t, size_t m)

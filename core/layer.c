@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checked.h"
 #include "kern.h"
 #include "layer_private.h"
+#include "memory.h"
 #include "rope.h"
 
 /* Largest size of any dimension: products of two and strides then fit OpenBLAS's int. */
@@ -76,57 +76,62 @@ static attn_status check_spec(const attn_layer_spec *s, attn_error *err)
     return check_rope(&s->rope, s->head_dim, err);
 }
 
-/* Takes n elements of `size` bytes on the layer's account. */
+/* Hands out the layer's block in lines of 64 bytes; without a block it only counts. */
 static void *take(attn_layer *l, size_t n, size_t size)
 {
-    size_t bytes = 0;
-    void *p = NULL;
-    if (!attn_size_mul(n, size, &bytes) || posix_memalign(&p, 64, (bytes + 63) / 64 * 64) != 0)
-        return NULL;
-    l->bytes += bytes;
+    void *p = l->block == NULL ? NULL : (char *)l->block + l->bytes;
+    l->bytes += (n * size + 63) / 64 * 64;
     return p;
 }
 
-static bool copy_floats(attn_layer *l, float **out, const float *in, size_t n)
+/* Gives every array its place. Sizes were checked: none can overflow. */
+static void place_arrays(attn_layer *l, const attn_layer_weights *w)
 {
-    if (in == NULL)
-        return true;
-    *out = take(l, n, sizeof(float));
-    if (*out == NULL)
-        return false;
-    memcpy(*out, in, n * sizeof(float));
-    return true;
+    const attn_layer_spec *s = &l->spec;
+    size_t hd = s->num_heads * s->head_dim, he = s->num_heads * s->v_head_dim;
+    size_t gd = s->num_kv_heads * s->head_dim, ge = s->num_kv_heads * s->v_head_dim;
+    size_t relative = s->num_heads * (2 * s->rel_max_distance + 1);
+
+    l->bytes = 0;
+    l->wq = take(l, attn_packed_floats(s->d_model, hd), sizeof(float));
+    l->wkv = take(l, attn_packed_floats(s->d_kv, gd + ge), sizeof(float));
+    l->wo = take(l, attn_packed_floats(he, s->d_out), sizeof(float));
+    l->bq = w->bq == NULL ? NULL : take(l, hd, sizeof(float));
+    l->bkv = w->bk == NULL && w->bv == NULL ? NULL : take(l, gd + ge, sizeof(float));
+    l->bo = w->bo == NULL ? NULL : take(l, s->d_out, sizeof(float));
+    l->q_norm = w->q_norm == NULL ? NULL : take(l, s->head_dim, sizeof(float));
+    l->k_norm = w->k_norm == NULL ? NULL : take(l, s->head_dim, sizeof(float));
+    l->frequency =
+        s->rope.style == ATTN_ROPE_NONE ? NULL : take(l, s->rope.dims / 2, sizeof(double));
+    l->slope = s->alibi ? take(l, s->num_heads, sizeof(float)) : NULL;
+    l->relative = s->rel_buckets == 0 ? NULL : take(l, relative, sizeof(float));
 }
 
-static bool pack_weights(attn_layer *l, const attn_layer_weights *w)
+static void copy_floats(float *out, const float *in, size_t n)
+{
+    if (in != NULL)
+        memcpy(out, in, n * sizeof(float));
+}
+
+static void pack_weights(attn_layer *l, const attn_layer_weights *w)
 {
     const attn_layer_spec *s = &l->spec;
     size_t hd = s->num_heads * s->head_dim, he = s->num_heads * s->v_head_dim;
     size_t gd = s->num_kv_heads * s->head_dim, ge = s->num_kv_heads * s->v_head_dim;
 
-    l->wq = take(l, attn_packed_floats(s->d_model, hd), sizeof(float));
-    l->wkv = take(l, attn_packed_floats(s->d_kv, gd + ge), sizeof(float));
-    l->wo = take(l, attn_packed_floats(he, s->d_out), sizeof(float));
-    if (l->wq == NULL || l->wkv == NULL || l->wo == NULL)
-        return false;
     attn_pack_transposed(l->wq, s->d_model, hd, 0, w->wq, hd, s->d_model);
     attn_pack_transposed(l->wkv, s->d_kv, gd + ge, 0, w->wk, gd, s->d_kv);
     attn_pack_transposed(l->wkv, s->d_kv, gd + ge, gd, w->wv, ge, s->d_kv);
     attn_pack_transposed(l->wo, he, s->d_out, 0, w->wo, s->d_out, he);
-
-    if (w->bk != NULL || w->bv != NULL) {
-        l->bkv = take(l, gd + ge, sizeof(float));
-        if (l->bkv == NULL)
-            return false;
+    if (l->bkv != NULL) {
         memset(l->bkv, 0, (gd + ge) * sizeof(float));
-        if (w->bk != NULL)
-            memcpy(l->bkv, w->bk, gd * sizeof(float));
-        if (w->bv != NULL)
-            memcpy(l->bkv + gd, w->bv, ge * sizeof(float));
+        copy_floats(l->bkv, w->bk, gd);
+        copy_floats(l->bkv + gd, w->bv, ge);
     }
-    return copy_floats(l, &l->bq, w->bq, hd) && copy_floats(l, &l->bo, w->bo, s->d_out) &&
-           copy_floats(l, &l->q_norm, w->q_norm, s->head_dim) &&
-           copy_floats(l, &l->k_norm, w->k_norm, s->head_dim);
+    copy_floats(l->bq, w->bq, hd);
+    copy_floats(l->bo, w->bo, s->d_out);
+    copy_floats(l->q_norm, w->q_norm, s->head_dim);
+    copy_floats(l->k_norm, w->k_norm, s->head_dim);
 }
 
 /* Slopes of Press et al. 2021 (arXiv 2108.12409): 2^(-8(h+1)/n) for a power of two; otherwise those
@@ -156,35 +161,20 @@ static size_t relative_bucket(const attn_layer_spec *s, int64_t rel)
     return base + (bucket < buckets - 1 ? bucket : buckets - 1);
 }
 
-static bool make_tables(attn_layer *l, const float *rel_bias)
+static void make_tables(attn_layer *l, const float *rel_bias)
 {
     const attn_layer_spec *s = &l->spec;
+    size_t width = 2 * s->rel_max_distance + 1;
 
-    if (s->rope.style != ATTN_ROPE_NONE) {
-        l->frequency = take(l, s->rope.dims / 2, sizeof(double));
-        if (l->frequency == NULL)
-            return false;
+    if (l->frequency != NULL)
         attn_rope_frequencies(&s->rope, l->frequency);
-    }
-    if (s->alibi) {
-        l->slope = take(l, s->num_heads, sizeof(float));
-        if (l->slope == NULL)
-            return false;
+    for (size_t h = 0; h < s->num_heads && l->slope != NULL; h++)
+        l->slope[h] = alibi_slope(h, s->num_heads);
+    for (size_t i = 0; i < width && l->relative != NULL; i++) {
+        size_t bucket = relative_bucket(s, (int64_t)i - (int64_t)s->rel_max_distance);
         for (size_t h = 0; h < s->num_heads; h++)
-            l->slope[h] = alibi_slope(h, s->num_heads);
+            l->relative[h * width + i] = rel_bias[bucket * s->num_heads + h];
     }
-    if (s->rel_buckets != 0) {
-        size_t width = 2 * s->rel_max_distance + 1;
-        l->relative = take(l, s->num_heads * width, sizeof(float));
-        if (l->relative == NULL)
-            return false;
-        for (size_t i = 0; i < width; i++) {
-            size_t bucket = relative_bucket(s, (int64_t)i - (int64_t)s->rel_max_distance);
-            for (size_t h = 0; h < s->num_heads; h++)
-                l->relative[h * width + i] = rel_bias[bucket * s->num_heads + h];
-        }
-    }
-    return true;
 }
 
 attn_status attn_layer_new(attn_layer **out, const attn_layer_spec *spec,
@@ -193,13 +183,18 @@ attn_status attn_layer_new(attn_layer **out, const attn_layer_spec *spec,
     *out = NULL;
     ATTN_TRY(check_spec(spec, err));
     attn_layer *l = calloc(1, sizeof *l);
-    if (l == NULL)
-        return attn_fail(err, ATTN_ENOMEM, "no memory for a layer");
-    l->spec = *spec;
-    if (!pack_weights(l, weights) || !make_tables(l, weights->rel_bias)) {
-        attn_layer_free(l);
+    if (l != NULL) {
+        l->spec = *spec;
+        place_arrays(l, weights);
+        l->block = attn_block_alloc(l->bytes);
+    }
+    if (l == NULL || l->block == NULL) {
+        free(l);
         return attn_fail(err, ATTN_ENOMEM, "no memory for the weights of a layer");
     }
+    place_arrays(l, weights);
+    pack_weights(l, weights);
+    make_tables(l, weights->rel_bias);
     *out = l;
     return ATTN_OK;
 }
@@ -208,17 +203,7 @@ void attn_layer_free(attn_layer *layer)
 {
     if (layer == NULL)
         return;
-    free(layer->wq);
-    free(layer->wkv);
-    free(layer->wo);
-    free(layer->bq);
-    free(layer->bkv);
-    free(layer->bo);
-    free(layer->q_norm);
-    free(layer->k_norm);
-    free(layer->frequency);
-    free(layer->slope);
-    free(layer->relative);
+    free(layer->block);
     free(layer);
 }
 

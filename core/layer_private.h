@@ -14,6 +14,7 @@ struct attn_layer {
     double *frequency;      /* [rope.dims/2], or NULL */
     float *slope;           /* [H] of ALiBi, or NULL */
     float *relative;        /* [H][2*rel_max_distance+1] by clamped j - p, or NULL */
+    void *block;            /* all of the above */
     size_t bytes;
 };
 

@@ -10,6 +10,7 @@
 #include "core/cpu.h"
 #include "core/gemm.h"
 #include "core/kern.h"
+#include "core/memory.h"
 #include "server/request.h"
 
 enum { WARM_UP = 3, LEAST_RUNS = 5, MOST_RUNS = 10000 };
@@ -169,10 +170,11 @@ static attn_status prepare(setup *s, bool core, bool maps, size_t workers, attn_
             attn_scratch_bytes(s->layer, &s->heads, z->tokens, workers);
     s->x = malloc(inputs * sizeof(float));
     s->y = malloc(z->batch * td * sizeof(float));
+    s->workspace = attn_block_alloc(bytes);
     s->seqs = calloc(z->batch, sizeof *s->seqs);
     s->maps = maps ? malloc(s->group * map_floats * sizeof(float)) : NULL;
     if (s->x == NULL || s->y == NULL || s->seqs == NULL || (maps && s->maps == NULL) ||
-        posix_memalign(&s->workspace, 64, bytes) != 0)
+        s->workspace == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for [%zu,%zu,%zu]", z->batch, z->tokens,
                          z->d_model);
     fill(s->x, inputs, 7, 1.0F);

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/memory.h"
 #include "server/request_private.h"
 
 enum {
@@ -200,10 +201,9 @@ attn_status srv_request_admit(srv_request *r, attn_error *err)
     ATTN_TRY(allocate_result(&r->maps, r->options.want_maps, r->batch, err));
     for (int i = 0; i < SRV_INTERMEDIATES; i++)
         ATTN_TRY(allocate_result(&r->intermediates[i], r->want[i], r->batch, err));
-    if (posix_memalign(&r->workspace, 64, p->workspace) != 0) {
-        r->workspace = NULL;
+    r->workspace = attn_block_alloc(p->workspace);
+    if (r->workspace == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for a workspace of %zu bytes", p->workspace);
-    }
     return ATTN_OK;
 }
 

@@ -71,7 +71,7 @@ static const header_case BROKEN_HEADER[] = {
     {"B04 hole in the middle",
      "{" Q "," W("k", "[16,32]") "," W("v", "[40,56]") "," W("o", "[56,72]") "}", 72,
      "layers.0.wv.weight"},
-    {"B04 spare bytes", "{" Q "," KVO "}", 72, "8 bytes"},
+    {"B04 spare bytes", "{" Q "," KVO "}", 72, "after the last tensor"},
     {"B04 overlap", "{" Q "," W("k", "[8,24]") "," W("v", "[32,48]") "," W("o", "[48,64]") "}", 64,
      NULL},
     {"B04 one byte short", "{" Q "," KVO "}", 63, NULL},
