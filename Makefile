@@ -62,7 +62,7 @@ SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 
-.PHONY: all run test arm64 lint asan tsan bench fmt install clean help deps-build deps-test \
+.PHONY: all run test arm64 lint asan tsan bench bench-peers fmt install clean help deps-build deps-test \
         deps-lint deps-arm64 compile tests arm64-tests
 
 # Every processor, unless make was told how many jobs to run.
@@ -153,13 +153,14 @@ tsan: deps-lint ## the tests under ThreadSanitizer
 # The kernels for arm64 and what stands on them alone, cross-compiled and run by an emulator. Stand-ins take
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
 ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c,$(wildcard core/*.c))
-ARM64_BIN := $(addprefix build-arm64/tests/unit/test_,attention cpu kern)
+ARM64_B   := build-arm64
+ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention cpu kern)
 
 arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-user
-	@RUNNER=qemu-aarch64 TEST_CASES=100 tests/run.sh build-arm64 $(ONLY)
+	@RUNNER=qemu-aarch64 TEST_CASES=100 tests/run.sh $(ARM64_B) $(ONLY)
 
 arm64-tests:
-	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-arm64 CC=aarch64-linux-gnu-gcc \
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=$(ARM64_B) CC=aarch64-linux-gnu-gcc \
 	  CORE_SRC="$(ARM64_SRC)" CONFIG_SRC= SERVER_SRC= \
 	  SUPPORT_SRC=tests/ref_attention.c PKG_CFLAGS=-Itests/standin LIBS=-lm TEST_LIBS= \
 	  LDHARDEN=-static $(ARM64_BIN)
@@ -177,8 +178,19 @@ install: all ## install attnd (DESTDIR, prefix)
 	install -D -m 755 $(B)/attnd $(DESTDIR)$(prefix)/bin/attnd
 	install -D -m 644 server/attnd.8 $(DESTDIR)$(prefix)/share/man/man8/attnd.8
 
-bench: all ## measure the attention layer on this machine
-	$(B)/attnd bench --shape 1,128,768,12 --shape 8,128,768,12 --shape 1,512,768,12 --shape 1,1024,512,8
+bench: all ## time the layer with each kind of kernels (SHAPES, WHAT, KERNELS choose)
+	@tests/bench.sh $(B)/attnd
+
+# The peers' scripts lie beside this tree; their README says what they install.
+PEERS_DIR := $(or $(ATTND_SHARED),../shared)/peers
+bench-peers: all ## time the layer against onnxruntime, where that is installed
+	@missing=; \
+	if [ ! -f $(PEERS_DIR)/layer.sh ]; then missing="the scripts in $(PEERS_DIR)"; \
+	elif ! command -v node >/dev/null; then missing="node, which $(PEERS_DIR)/setup.sh ort installs"; \
+	elif [ ! -d $${PEERS:-/tmp/peers}/node/node_modules/onnxruntime-node ]; then \
+	  missing="onnxruntime, which $(PEERS_DIR)/setup.sh ort installs"; fi; \
+	if [ -n "$$missing" ]; then echo "skipped: peers: make bench-peers needs $$missing"; \
+	else ATTND=$(B)/attnd $(PEERS_DIR)/layer.sh; fi
 
 clean: ## remove what was built
 	rm -rf build build-*

@@ -27,18 +27,25 @@ home cblas.h 'core/gemm.c'
 home jansson.h 'core/json.c'
 home zip.h 'core/npz.c'
 home immintrin.h 'core/kern_[a-z0-9]*.c'
+home arm_neon.h 'core/kern_[a-z0-9]*.c'
 find core config server tests -name '*.[ch]' -printf '%f\n' | sort | uniq -d | grep . && say "file names are unique in the tree"
 grep -nE '\b(alloca|sprintf|strcpy|strcat|gets|system|popen)\(' core/*.c config/*.c server/*.c && say "unsafe call"
 
 for cc in gcc clang; do
     make --no-print-directory -j"$(nproc)" -s VARIANT="build-lint-$cc" CC=$cc WERROR=-Werror CFLAGS='-O2 -g' tests || say "$cc warns"
 done
+if command -v aarch64-linux-gnu-gcc >/dev/null; then
+    make --no-print-directory -s ARM64_B=build-lint-arm64 WERROR=-Werror arm64-tests || say "gcc for arm64 warns"
+else
+    echo "skipped: arm64: aarch64-linux-gnu-gcc is not installed"
+fi
 flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip cmocka libcurl)
 for h in core/*.h config/*.h server/*.h; do
     gcc -std=c11 -D_GNU_SOURCE -I. $flags -Wall -Wextra -Werror -fsyntax-only -x c "$h" || say "$h does not stand alone"
 done
 # One call a file: clang-tidy 14 mixes up va_list checks between files of one call.
-ls core/*.c config/*.c server/*.c | xargs -P "$(nproc)" -I{} sh -c 'isa=; case {} in *avx2*) isa="-mavx2 -mfma";; *avx512*) isa="-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma";; esac
+ls core/*.c config/*.c server/*.c | xargs -P "$(nproc)" -I{} sh -c 'isa=; case {} in *avx2*) isa="-mavx2 -mfma";; *avx512*) isa="-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma";;
+    *neon*) if [ -d /usr/aarch64-linux-gnu/include ]; then isa=--target=aarch64-linux-gnu; fi;; esac
     clang-tidy --quiet --warnings-as-errors="*" {} -- -std=c11 -D_GNU_SOURCE -DATTND_VERSION=\"0\" -I. $isa '"$flags"' 2>/dev/null' || say "clang-tidy"
 [ $bad -eq 0 ] && echo "lint: clean"
 exit $bad
