@@ -310,6 +310,29 @@ static float softmax_row(strip *t, size_t h, size_t r, size_t lo, size_t hi, siz
     return logsumexp;
 }
 
+/* Is there anything to compute for a head of this strip but the number of its empty rows? */
+static bool strip_wanted(const strip *t, size_t slot)
+{
+    const attn_options *o = t->run->opt;
+    const attn_sequence *s = t->it->seq;
+    bool mapped =
+        slot < o->num_heads && t->r0 < o->q_from + s->map_rows && t->r0 + t->rows > o->q_from;
+
+    return mapped || t->it->context.data != NULL || s->logsumexp != NULL;
+}
+
+static void count_masked_rows(const strip *t, size_t h)
+{
+    for (size_t i = t->r0; i < t->r0 + t->rows; i++) {
+        size_t lo = 0, hi = 0;
+        attn_row_range(t->run, t->it, i, &lo, &hi);
+        while (lo < hi && !attn_visible(t->run, t->it, h, i, lo))
+            lo++;
+        if (lo == hi)
+            atomic_fetch_add(&t->run->fully_masked, 1);
+    }
+}
+
 /* One head of a strip: scores over the keys that any of its rows may see, softmax, times V. */
 static void strip_head(strip *t, size_t h, bool first)
 {
@@ -319,6 +342,10 @@ static void strip_head(strip *t, size_t h, bool first)
     const attn_options *o = run->opt;
     size_t slot = map_slot(run, h), lo = it->s_len, hi = 0;
 
+    if (!strip_wanted(t, slot)) {
+        count_masked_rows(t, h);
+        return;
+    }
     for (size_t r = 0; r < t->rows; r++) {
         size_t from = 0, to = 0;
         attn_row_range(run, it, t->r0 + r, &from, &to);

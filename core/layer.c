@@ -42,7 +42,7 @@ static attn_status check_rope(const attn_rope *r, size_t head_dim, attn_error *e
     return ATTN_OK;
 }
 
-static attn_status check_spec(const attn_layer_spec *s, attn_error *err)
+attn_status attn_layer_check_spec(const attn_layer_spec *s, attn_error *err)
 {
     const struct {
         const char *name;
@@ -181,7 +181,7 @@ attn_status attn_layer_new(attn_layer **out, const attn_layer_spec *spec,
                            const attn_layer_weights *weights, attn_error *err)
 {
     *out = NULL;
-    ATTN_TRY(check_spec(spec, err));
+    ATTN_TRY(attn_layer_check_spec(spec, err));
     attn_layer *l = calloc(1, sizeof *l);
     if (l != NULL) {
         l->spec = *spec;

@@ -71,8 +71,11 @@ typedef struct {
 
 typedef struct attn_layer attn_layer; /* immutable once made; share it across threads */
 
-/* Checks the spec (ATTN_EINVAL with the numbers: heads >= 1, H % G == 0, sizes without overflow,
- * rope dims, finite scale, softcap >= 0, window sides >= -1) and packs a copy of the weights for the
+/* ATTN_EINVAL with the numbers: heads >= 1, H % G == 0, sizes without overflow, rope dims, finite scale,
+ * softcap >= 0, window sides >= -1. */
+ATTN_NODISCARD attn_status attn_layer_check_spec(const attn_layer_spec *spec, attn_error *err);
+
+/* Checks the spec and packs a copy of the weights for the
  * kernels in force: attn_kern_init() comes first. */
 ATTN_NODISCARD attn_status attn_layer_new(attn_layer **out, const attn_layer_spec *spec,
                                           const attn_layer_weights *weights, attn_error *err);

@@ -383,6 +383,11 @@ static attn_status plan_layer(planner *p, size_t group, size_t n, size_t layers,
     s->window = (attn_window){-1, -1};
     if (k->finish != NULL)
         ATTN_TRY(k->finish(&place, s, err));
+    attn_error why = {0};
+    attn_status fit = attn_layer_check_spec(s, &why);
+    if (fit != ATTN_OK)
+        return attn_fail(err, fit, "%s: layer %s: %s",
+                         p->config.object != NULL ? p->config.label : p->path, l->source, why.text);
     ATTN_TRY(plan_extra(p, l, k->q_norm, group, n, 0, s->head_dim, &l->q_norm, err));
     ATTN_TRY(plan_extra(p, l, k->k_norm, group, n, 0, s->head_dim, &l->k_norm, err));
     return plan_extra(p, l, k->rel_bias, group, n, s->rel_buckets, s->num_heads, &l->rel_bias, err);

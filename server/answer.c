@@ -176,7 +176,7 @@ srv_json_writer *srv_answer(const srv_request *r)
     srv_json_writer_format(w,
                            "\"usage\":{\"sequences\":%zu,\"tokens\":%zu,\"micro_batches\":%zu,"
                            "\"peak_bytes\":%zu,\"fully_masked_rows\":%zu}}",
-                           r->batch, r->tokens, r->plan.micro_batches, r->plan.needed,
+                           r->batch, r->tokens, r->plan.micro_batches, r->plan.reserved,
                            r->stats.fully_masked_rows);
     if (srv_json_writer_status(w) != ATTN_OK) {
         srv_json_writer_free(w);
@@ -208,7 +208,8 @@ srv_json_writer *srv_answer_estimate(const srv_request *r)
         "\"response_bytes\":%zu,\"parts\":{\"inputs\":%zu,\"workspace\":%zu,"
         "\"outputs\":%zu,\"attentions\":%zu}}",
         p->needed <= r->budget->limit ? "true" : "false", p->needed, r->budget->limit,
-        p->micro_batches, srv_answer_bound(r), p->inputs, p->workspace, p->outputs, p->attentions);
+        p->micro_batches, srv_answer_bound(r), p->inputs, p->least_workspace, p->outputs,
+        p->attentions);
     if (srv_json_writer_status(w) != ATTN_OK) {
         srv_json_writer_free(w);
         return NULL;

@@ -237,8 +237,9 @@ static void print_result(const srv_bench_options *o, const srv_bench_shape *z, c
 }
 
 static attn_status bench_shape(const srv_bench_options *o, const srv_bench_shape *z,
-                               attn_pool *pool, double *ms, attn_error *err)
+                               attn_pool *pool, attn_error *err)
 {
+    double ms[MOST_RUNS];
     setup s = {.shape = *z};
     attn_status rc = prepare(&s, o->core, o->maps, attn_pool_size(pool), err);
     size_t n = 0;
@@ -282,7 +283,6 @@ attn_status srv_bench(const srv_bench_options *o, attn_error *err)
 {
     attn_limits limits;
     attn_pool *pool = NULL;
-    double *ms = NULL;
 
     attn_limits_read(&limits, "");
     size_t threads = o->threads != 0 ? o->threads : limits.threads;
@@ -290,11 +290,9 @@ attn_status srv_bench(const srv_bench_options *o, attn_error *err)
     ATTN_TRY(attn_blas_prepare(threads, err));
     ATTN_TRY(attn_pool_new(&pool, threads, true, err));
     attn_pool_pin_caller(pool);
-    ms = malloc(MOST_RUNS * sizeof *ms);
-    attn_status rc = ms != NULL ? ATTN_OK : attn_fail(err, ATTN_ENOMEM, "no memory for the bench");
+    attn_status rc = ATTN_OK;
     for (size_t i = 0; i < o->num_shapes && rc == ATTN_OK; i++)
-        rc = bench_shape(o, &o->shapes[i], pool, ms, err);
-    free(ms);
+        rc = bench_shape(o, &o->shapes[i], pool, err);
     attn_pool_free(pool);
     return rc;
 }

@@ -424,7 +424,9 @@ ATTN_PRINTF(2, 0) static void on_library_log(void *cls, const char *format, va_l
 
 static struct MHD_Daemon *start_daemon(srv_http *h)
 {
-    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+    /* poll, not epoll: libmicrohttpd's epoll is edge-triggered, and a close that comes together with the last
+     * bytes is then never seen, so that an abandoned upload holds its memory until the timeout. */
+    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_ALLOW_SUSPEND_RESUME |
                      MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG;
 #if MHD_VERSION >= 0x01000000
     flags |= MHD_USE_PEDANTIC_CHECKS; /* a blank in the target, a bare line feed: 400, no guess */

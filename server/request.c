@@ -150,8 +150,10 @@ static attn_status allocate_result(srv_result *result, bool wanted, size_t batch
     return ATTN_OK;
 }
 
-/* Sequences [first, return value) form one micro-batch; *bytes is its workspace. */
-static size_t micro_batch(const srv_request *r, size_t first, size_t workers, size_t *bytes)
+/* Sequences [first, return value) form one micro-batch of at most `target` bytes, or of one sequence; *bytes
+ * is its workspace. */
+static size_t micro_batch(const srv_request *r, size_t first, size_t workers, size_t target,
+                          size_t *bytes)
 {
     size_t end = first, sum = 0, longest = 0;
 
@@ -160,7 +162,7 @@ static size_t micro_batch(const srv_request *r, size_t first, size_t workers, si
         size_t keys = q->past_len + q->kv_len > longest ? q->past_len + q->kv_len : longest;
         size_t more = sum + attn_sequence_bytes(r->layer, &r->heads, q);
         size_t total = more + attn_scratch_bytes(r->layer, &r->heads, keys, workers);
-        if (end > first && total > SRV_WORKSPACE_TARGET)
+        if (end > first && total > target)
             break;
         *bytes = total;
         sum = more;
@@ -169,23 +171,38 @@ static size_t micro_batch(const srv_request *r, size_t first, size_t workers, si
     return end;
 }
 
+/* How many micro-batches there are; *largest is the workspace of the largest. */
+static size_t count_batches(const srv_request *r, size_t workers, size_t target, size_t *largest)
+{
+    size_t n = 0;
+
+    *largest = 0;
+    for (size_t b = 0; b < r->batch; n++) {
+        size_t bytes = 0;
+        b = micro_batch(r, b, workers, target, &bytes);
+        *largest = bytes > *largest ? bytes : *largest;
+    }
+    return n;
+}
+
 void srv_request_plan_batches(srv_request *r, size_t workers)
 {
-    r->plan.workspace = 0;
-    r->plan.micro_batches = 0;
-    for (size_t b = 0; b < r->batch;) {
-        size_t bytes = 0;
-        b = micro_batch(r, b, workers, &bytes);
-        r->plan.micro_batches++;
-        if (bytes > r->plan.workspace)
-            r->plan.workspace = bytes;
-    }
+    srv_plan *p = &r->plan;
+    size_t rest = p->inputs + p->outputs + p->attentions;
+
+    (void)count_batches(r, workers, 0, &p->least_workspace);
+    p->needed = rest + p->least_workspace;
+    p->target = SRV_WORKSPACE_TARGET;
+    if (p->needed <= r->budget->limit && r->budget->limit - rest < p->target)
+        p->target = r->budget->limit - rest;
+    p->micro_batches = count_batches(r, workers, p->target, &p->workspace);
+    p->reserved = rest + p->workspace;
 }
 
 attn_status srv_request_admit(srv_request *r, attn_error *err)
 {
     srv_plan *p = &r->plan;
-    size_t more = p->needed - p->inputs; /* inputs and book-keeping are reserved already */
+    size_t more = p->reserved - p->inputs; /* inputs and book-keeping are reserved already */
 
     if (p->needed > r->budget->limit) {
         attn_status rc =
@@ -240,7 +257,7 @@ attn_status srv_request_run(srv_request *r, attn_pool *pool, const atomic_bool *
         point_at_results(r, b);
     for (size_t b = 0; b < r->batch;) {
         size_t bytes = 0;
-        size_t end = micro_batch(r, b, attn_pool_size(pool), &bytes);
+        size_t end = micro_batch(r, b, attn_pool_size(pool), r->plan.target, &bytes);
         attn_stats stats = {0};
         ATTN_TRY(attn_forward(r->layer, &r->heads, &r->options, r->seqs + b, end - b, pool,
                               r->workspace, cancel, &stats, err));

@@ -20,11 +20,15 @@
 
 typedef enum { SRV_ATTENTION, SRV_SDPA, SRV_ESTIMATE } srv_request_kind;
 
-/* Everything in bytes. A request is computed in micro-batches of whole sequences; `workspace` is that of
- * the largest one. The grouping follows from the shapes alone, so that `needed` is one number. */
+/* Everything in bytes. A request is computed in micro-batches of whole sequences. `needed` is the least it can
+ * do with, one sequence at a time: it follows from the shapes alone, and what is over it is refused for good.
+ * Where the budget allows, more sequences share a larger workspace. */
 typedef struct {
-    size_t inputs, workspace, outputs, attentions;
-    size_t needed; /* their sum: what is reserved while the request runs */
+    size_t inputs, least_workspace, outputs, attentions; /* their sum is `needed` */
+    size_t needed;
+    size_t target;    /* micro-batches are filled up to this workspace */
+    size_t workspace; /* of the largest one */
+    size_t reserved;  /* needed, with that workspace */
     size_t micro_batches;
     size_t response; /* most bytes the answer's text can take */
 } srv_plan;
@@ -124,7 +128,7 @@ ATTN_NODISCARD attn_status srv_request_feed(srv_request *r, const char *bytes, s
  * Errors as API.md's fine print says: ATTN_EINVAL what is wrong by itself, ATTN_ESHAPE what disagrees. */
 ATTN_NODISCARD attn_status srv_request_parse(srv_request *r, size_t workers, attn_error *err);
 
-/* Reserves plan.needed (what the inputs already hold counts) and allocates results and workspace. */
+/* Reserves plan.reserved (what the inputs already hold counts) and allocates results and workspace. */
 ATTN_NODISCARD attn_status srv_request_admit(srv_request *r, attn_error *err);
 
 /* Computes all micro-batches. */

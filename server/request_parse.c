@@ -559,7 +559,6 @@ static attn_status plan(srv_request *r, const shapes *z, size_t workers, attn_er
     }
     ATTN_TRY(plan_results(r, err));
     srv_request_plan_batches(r, workers);
-    p->needed = p->inputs + p->workspace + p->outputs + p->attentions;
     return ATTN_OK;
 }
 

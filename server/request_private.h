@@ -4,7 +4,7 @@
 
 #include "server/request.h"
 
-/* Fills plan.workspace and plan.micro_batches from the sequences. */
+/* Fills the plan from its inputs, outputs and attentions, and the sequences. */
 void srv_request_plan_batches(srv_request *r, size_t workers);
 
 /* request_options.c: the small members (numbers, choices, what to return) into r->options, r->want...;
