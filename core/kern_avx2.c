@@ -148,99 +148,21 @@ static double fma_burst_avx2(size_t n)
     return 2.0 * 8 * CHAINS;
 }
 
-/* --- the product: as in kern_avx512.c, with half the vector and half the registers ---------------- */
-
+/* 6 rows of 2 vectors are 12 accumulators of 16 registers; a chunk is 16 KiB. */
 enum { LANES = 8, PANEL = 16, CHUNK_FLOATS = 4096 };
+#define ROWS_1              12
+#define ROWS_2              6
+#define VECTOR              __m256
+#define ZERO()              _mm256_setzero_ps()
+#define LOAD(p)             _mm256_loadu_ps(p)
+#define STORE(p, v)         _mm256_storeu_ps(p, v)
+#define BROADCAST(p)        _mm256_broadcast_ss(p)
+#define FMA(x, b, acc)      _mm256_fmadd_ps(x, b, acc)
+#define LOAD_PART(p, n)     _mm256_maskload_ps(p, lanes(n))
+#define STORE_PART(p, n, v) _mm256_maskstore_ps(p, lanes(n), v)
+#define AHEAD(p)            _mm_prefetch((const char *)(p), _MM_HINT_T1)
 
-typedef struct {
-    size_t k;
-    const float *a;
-    size_t lda;
-    const float *b;
-    float *c;
-    size_t ldc;
-    const float *bias; /* used when the chunk is the first one of a product without `add` */
-    bool load;
-    __m256i last; /* of the last vector of a row */
-} chunk;
-
-INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v)
-{
-    __m256 acc[12][2];
-    const float *a = t->a + row * t->lda;
-    float *c = t->c + row * t->ldc;
-
-    UNROLL for (size_t r = 0; r < rows; r++)
-    {
-        UNROLL for (size_t j = 0; j < v; j++)
-        {
-            __m256i mask = j + 1 == v ? t->last : _mm256_set1_epi32(-1);
-            if (t->load)
-                acc[r][j] = _mm256_maskload_ps(c + r * t->ldc + j * LANES, mask);
-            else if (t->bias != NULL)
-                acc[r][j] = _mm256_maskload_ps(t->bias + j * LANES, mask);
-            else
-                acc[r][j] = _mm256_setzero_ps();
-        }
-    }
-    for (size_t l = 0; l < t->k; l++) {
-        __m256 b[2];
-        UNROLL for (size_t j = 0; j < v; j++) b[j] = _mm256_loadu_ps(t->b + (l * v + j) * LANES);
-        UNROLL for (size_t r = 0; r < rows; r++)
-        {
-            __m256 x = _mm256_broadcast_ss(a + r * t->lda + l);
-            UNROLL for (size_t j = 0; j < v; j++) acc[r][j] = _mm256_fmadd_ps(x, b[j], acc[r][j]);
-        }
-    }
-    UNROLL for (size_t r = 0; r < rows; r++)
-    {
-        UNROLL for (size_t j = 0; j < v; j++)
-        {
-            __m256i mask = j + 1 == v ? t->last : _mm256_set1_epi32(-1);
-            _mm256_maskstore_ps(c + r * t->ldc + j * LANES, mask, acc[r][j]);
-        }
-    }
-}
-
-/* All m rows: tiles of `rows`, then smaller ones. */
-INLINE void tiles(const chunk *t, size_t m, const size_t rows, const size_t v)
-{
-    size_t i = 0;
-
-    for (; i + rows <= m; i += rows)
-        tile(t, i, rows, v);
-    for (; i + 2 <= m; i += 2)
-        tile(t, i, 2, v);
-    if (i < m)
-        tile(t, i, 1, v);
-}
-
-static void product_avx2(const attn_product *p)
-{
-    size_t v = (p->n + LANES - 1) / LANES, most = CHUNK_FLOATS / (v * LANES), done = 0;
-
-    if (p->n == 0)
-        return;
-    do {
-        size_t k = p->k - done < most ? p->k - done : most;
-        chunk t = {
-            .k = k,
-            .a = p->a + done,
-            .lda = p->lda,
-            .b = p->b + done * v * LANES,
-            .c = p->c,
-            .ldc = p->ldc,
-            .bias = p->bias,
-            .load = p->add || done != 0,
-            .last = lanes(p->n % LANES == 0 ? LANES : p->n % LANES),
-        };
-        if (v == 1)
-            tiles(&t, p->m, 12, 1);
-        else
-            tiles(&t, p->m, 6, 2);
-        done += k;
-    } while (done < p->k);
-}
+#include "kern_tile.h"
 
 void attn_kern_init_avx2(attn_kern *k)
 {
@@ -248,7 +170,7 @@ void attn_kern_init_avx2(attn_kern *k)
     k->panel = PANEL;
     k->lanes = LANES;
     k->rows_independent = true;
-    k->product = product_avx2;
+    k->product = product;
     k->row_max = row_max_avx2;
     k->exp_sum = exp_sum_avx2;
     k->scale = scale_avx2;

@@ -116,130 +116,23 @@ static double fma_burst_avx512(size_t n)
     return 2.0 * 16 * CHAINS;
 }
 
-/* --- the product --------------------------------------------------------------------------------
- *
- * A tile is `rows` by v vectors of accumulators that stay in registers while k runs; k runs in chunks, so
- * that the chunk of the panel (32 KiB) stays in the first cache while all rows pass over it. */
-
+/* 6 rows of 4 vectors are 24 accumulators of 32 registers; a chunk is 32 KiB. */
 enum { LANES = 16, PANEL = 64, CHUNK_FLOATS = 8192 };
+#define ROWS_1              12
+#define ROWS_2              12
+#define ROWS_3              8
+#define ROWS_4              6
+#define VECTOR              __m512
+#define ZERO()              _mm512_setzero_ps()
+#define LOAD(p)             _mm512_loadu_ps(p)
+#define STORE(p, v)         _mm512_storeu_ps(p, v)
+#define BROADCAST(p)        _mm512_set1_ps(*(p))
+#define FMA(x, b, acc)      _mm512_fmadd_ps(x, b, acc)
+#define LOAD_PART(p, n)     _mm512_maskz_loadu_ps(tail_mask(n), p)
+#define STORE_PART(p, n, v) _mm512_mask_storeu_ps(p, tail_mask(n), v)
+#define AHEAD(p)            _mm_prefetch((const char *)(p), _MM_HINT_T1)
 
-typedef struct {
-    size_t k;
-    const float *a;
-    size_t lda;
-    const float *b;
-    float *c;
-    size_t ldc;
-    const float *bias; /* used when the chunk is the first one of a product without `add` */
-    bool load;
-    __mmask16 last; /* of the last vector of a row */
-} chunk;
-
-INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v, const float *ahead)
-{
-    __m512 acc[12][4];
-    const float *a = t->a + row * t->lda;
-    float *c = t->c + row * t->ldc;
-
-    UNROLL for (size_t r = 0; r < rows; r++)
-    {
-        UNROLL for (size_t j = 0; j < v; j++)
-        {
-            __mmask16 mask = j + 1 == v ? t->last : (__mmask16)0xffff;
-            if (t->load)
-                acc[r][j] = _mm512_maskz_loadu_ps(mask, c + r * t->ldc + j * LANES);
-            else if (t->bias != NULL)
-                acc[r][j] = _mm512_maskz_loadu_ps(mask, t->bias + j * LANES);
-            else
-                acc[r][j] = _mm512_setzero_ps();
-        }
-    }
-    for (size_t l = 0; l < t->k; l++) {
-        __m512 b[4];
-        if (ahead != NULL)
-            _mm_prefetch((const char *)(ahead + l * LANES), _MM_HINT_T1);
-        UNROLL for (size_t j = 0; j < v; j++) b[j] = _mm512_loadu_ps(t->b + (l * v + j) * LANES);
-        UNROLL for (size_t r = 0; r < rows; r++)
-        {
-            __m512 x = _mm512_set1_ps(a[r * t->lda + l]);
-            UNROLL for (size_t j = 0; j < v; j++) acc[r][j] = _mm512_fmadd_ps(x, b[j], acc[r][j]);
-        }
-    }
-    UNROLL for (size_t r = 0; r < rows; r++)
-    {
-        UNROLL for (size_t j = 0; j < v; j++)
-        {
-            __mmask16 mask = j + 1 == v ? t->last : (__mmask16)0xffff;
-            _mm512_mask_storeu_ps(c + r * t->ldc + j * LANES, mask, acc[r][j]);
-        }
-    }
-}
-
-/* All m rows: tiles of `rows`, then smaller ones. */
-INLINE void tiles(const chunk *t, size_t m, const size_t rows, const size_t v)
-{
-    size_t i = 0;
-
-    for (const float *ahead = t->b + t->k * v * LANES, *end = ahead + t->k * v * LANES;
-         i + rows <= m && ahead < end; i += rows, ahead += t->k * LANES)
-        tile(t, i, rows, v, ahead);
-    for (; i + rows <= m; i += rows)
-        tile(t, i, rows, v, NULL);
-    for (; i + 4 <= m; i += 4)
-        tile(t, i, 4, v, NULL);
-    if (i + 2 <= m) {
-        tile(t, i, 2, v, NULL);
-        i += 2;
-    }
-    if (i < m)
-        tile(t, i, 1, v, NULL);
-}
-
-static void tiles_1(const chunk *t, size_t m)
-{
-    tiles(t, m, 12, 1);
-}
-
-static void tiles_2(const chunk *t, size_t m)
-{
-    tiles(t, m, 12, 2);
-}
-
-static void tiles_3(const chunk *t, size_t m)
-{
-    tiles(t, m, 8, 3);
-}
-
-static void tiles_4(const chunk *t, size_t m)
-{
-    tiles(t, m, 6, 4);
-}
-
-static void product_avx512(const attn_product *p)
-{
-    static void (*const by_width[])(const chunk *t, size_t m) = {tiles_1, tiles_2, tiles_3,
-                                                                 tiles_4};
-    size_t v = (p->n + LANES - 1) / LANES, most = CHUNK_FLOATS / (v * LANES), done = 0;
-
-    if (p->n == 0)
-        return;
-    do {
-        size_t k = p->k - done < most ? p->k - done : most;
-        chunk t = {
-            .k = k,
-            .a = p->a + done,
-            .lda = p->lda,
-            .b = p->b + done * v * LANES,
-            .c = p->c,
-            .ldc = p->ldc,
-            .bias = p->bias,
-            .load = p->add || done != 0,
-            .last = p->n % LANES == 0 ? (__mmask16)0xffff : tail_mask(p->n % LANES),
-        };
-        by_width[v - 1](&t, p->m);
-        done += k;
-    } while (done < p->k);
-}
+#include "kern_tile.h"
 
 void attn_kern_init_avx512(attn_kern *k)
 {
@@ -247,7 +140,7 @@ void attn_kern_init_avx512(attn_kern *k)
     k->panel = PANEL;
     k->lanes = LANES;
     k->rows_independent = true;
-    k->product = product_avx512;
+    k->product = product;
     k->row_max = row_max_avx512;
     k->exp_sum = exp_sum_avx512;
     k->scale = scale_avx512;

@@ -142,126 +142,31 @@ static double fma_burst_neon(size_t n)
     return 2.0 * 4 * CHAINS;
 }
 
-/* --- the product: as in kern_avx512.c -------------------------------------------------------------
- *
- * 6 rows of 4 vectors are 24 accumulators; with 4 vectors of b and one a row that is all 32 registers can
- * hold. */
-
+/* 6 rows of 4 vectors are 24 accumulators; with 4 vectors of b and one a row that is all 32 registers can
+ * hold. A chunk is 16 KiB. */
 enum { LANES = 4, PANEL = 16, CHUNK_FLOATS = 4096 };
+#define ROWS_1              8
+#define ROWS_2              12
+#define ROWS_3              8
+#define ROWS_4              6
+#define VECTOR              float32x4_t
+#define ZERO()              vdupq_n_f32(0.0F)
+#define LOAD(p)             vld1q_f32(p)
+#define STORE(p, v)         vst1q_f32(p, v)
+#define BROADCAST(p)        broadcast(p)
+#define FMA(x, b, acc)      vfmaq_f32(acc, x, b)
+#define LOAD_PART(p, n)     load_part(p, n)
+#define STORE_PART(p, n, v) store_part(p, n, v)
+#define AHEAD(p)            (void)(p) /* processors differ; not measured */
 
-typedef struct {
-    size_t k;
-    const float *a;
-    size_t lda;
-    const float *b;
-    float *c;
-    size_t ldc;
-    const float *bias; /* used when the chunk is the first one of a product without `add` */
-    bool load;
-    size_t last; /* real lanes of the last vector of a row, 1 to 4 */
-} chunk;
-
-INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v)
+/* Compilers would load for all rows first, and have no registers left for it. */
+INLINE float32x4_t broadcast(const float *p)
 {
-    float32x4_t acc[12][4];
-    const float *a = t->a + row * t->lda;
-    float *c = t->c + row * t->ldc;
-
-    UNROLL for (size_t r = 0; r < rows; r++)
-    {
-        const float *from = t->load ? c + r * t->ldc : t->bias;
-        UNROLL for (size_t j = 0; j < v; j++)
-        {
-            if (from == NULL)
-                acc[r][j] = vdupq_n_f32(0.0F);
-            else if (j + 1 < v || t->last == LANES)
-                acc[r][j] = vld1q_f32(from + j * LANES);
-            else
-                acc[r][j] = load_part(from + j * LANES, t->last);
-        }
-    }
-    for (size_t l = 0; l < t->k; l++) {
-        float32x4_t b[4];
-        UNROLL for (size_t j = 0; j < v; j++) b[j] = vld1q_f32(t->b + (l * v + j) * LANES);
-        UNROLL for (size_t r = 0; r < rows; r++)
-        {
-            /* Compilers would load for all rows first, and have no registers left for it. */
-            __asm__ volatile("" ::: "memory");
-            float32x4_t x = vld1q_dup_f32(a + r * t->lda + l);
-            UNROLL for (size_t j = 0; j < v; j++) acc[r][j] = vfmaq_f32(acc[r][j], x, b[j]);
-        }
-    }
-    UNROLL for (size_t r = 0; r < rows; r++)
-    {
-        UNROLL for (size_t j = 0; j < v; j++)
-        {
-            float *to = c + r * t->ldc + j * LANES;
-            if (j + 1 < v || t->last == LANES)
-                vst1q_f32(to, acc[r][j]);
-            else
-                store_part(to, t->last, acc[r][j]);
-        }
-    }
+    __asm__ volatile("" ::: "memory");
+    return vld1q_dup_f32(p);
 }
 
-/* All m rows: tiles of `rows`, then smaller ones. */
-INLINE void tiles(const chunk *t, size_t m, const size_t rows, const size_t v)
-{
-    size_t i = 0;
-
-    for (; i + rows <= m; i += rows)
-        tile(t, i, rows, v);
-    for (; i + 2 <= m; i += 2)
-        tile(t, i, 2, v);
-    if (i < m)
-        tile(t, i, 1, v);
-}
-
-static void tiles_1(const chunk *t, size_t m)
-{
-    tiles(t, m, 8, 1);
-}
-
-static void tiles_2(const chunk *t, size_t m)
-{
-    tiles(t, m, 12, 2);
-}
-
-static void tiles_3(const chunk *t, size_t m)
-{
-    tiles(t, m, 8, 3);
-}
-
-static void tiles_4(const chunk *t, size_t m)
-{
-    tiles(t, m, 6, 4);
-}
-
-static void product_neon(const attn_product *p)
-{
-    static void (*const by_width[])(const chunk *t, size_t m) = {tiles_1, tiles_2, tiles_3,
-                                                                 tiles_4};
-    size_t v = (p->n + LANES - 1) / LANES, most = CHUNK_FLOATS / (v * LANES), done = 0;
-
-    if (p->n == 0)
-        return;
-    do {
-        size_t k = p->k - done < most ? p->k - done : most;
-        chunk t = {
-            .k = k,
-            .a = p->a + done,
-            .lda = p->lda,
-            .b = p->b + done * v * LANES,
-            .c = p->c,
-            .ldc = p->ldc,
-            .bias = p->bias,
-            .load = p->add || done != 0,
-            .last = p->n - (v - 1) * LANES,
-        };
-        by_width[v - 1](&t, p->m);
-        done += k;
-    } while (done < p->k);
-}
+#include "kern_tile.h"
 
 void attn_kern_init_neon(attn_kern *k)
 {
@@ -269,7 +174,7 @@ void attn_kern_init_neon(attn_kern *k)
     k->panel = PANEL;
     k->lanes = LANES;
     k->rows_independent = true;
-    k->product = product_neon;
+    k->product = product;
     k->row_max = row_max_neon;
     k->exp_sum = exp_sum_neon;
     k->scale = scale_neon;

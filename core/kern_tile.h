@@ -1,0 +1,140 @@
+/* kern_tile.h: the matrix product on packed panels, for any vectors. Included by kern_<isa>.c alone, which has
+ * defined before:
+ *
+ *   VECTOR                        the type of a vector of LANES floats
+ *   LANES, PANEL, CHUNK_FLOATS    enumerators; PANEL is at most 4 * LANES
+ *   ROWS_1 .. ROWS_4              rows of a tile that is 1 to 4 vectors wide
+ *   ZERO(), LOAD(p), STORE(p, v), BROADCAST(p), FMA(x, b, acc) = x b + acc
+ *   LOAD_PART(p, n), STORE_PART(p, n, v)   the first n floats, 1 <= n < LANES; the others are zero
+ *   AHEAD(p)                      asks for the line at p, or nothing
+ *   UNROLL, INLINE
+ *
+ * A tile is `rows` by v vectors of accumulators that stay in registers while k runs. k runs in chunks, so that
+ * the chunk of the panel stays in the first cache while all rows pass over it; the first tiles ask for the
+ * next chunk. An element is one chain of multiply-adds in order of k, so its bits do not depend on the tiling. */
+
+typedef struct {
+    size_t k;
+    const float *a;
+    size_t lda;
+    const float *b;
+    float *c;
+    size_t ldc;
+    const float *bias; /* used when the chunk is the first one of a product without `add` */
+    bool load;
+    size_t last; /* real lanes of the last vector of a row, 1 to LANES */
+} chunk;
+
+INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v, const float *ahead)
+{
+    VECTOR acc[12][4];
+    const float *a = t->a + row * t->lda;
+    float *c = t->c + row * t->ldc;
+
+    /* clang-format off */
+    UNROLL for (size_t r = 0; r < rows; r++) {
+        const float *from = t->load ? c + r * t->ldc : t->bias;
+        UNROLL for (size_t j = 0; j < v; j++) {
+            if (from == NULL)
+                acc[r][j] = ZERO();
+            else if (j + 1 < v || t->last == LANES)
+                acc[r][j] = LOAD(from + j * LANES);
+            else
+                acc[r][j] = LOAD_PART(from + j * LANES, t->last);
+        }
+    }
+    for (size_t l = 0; l < t->k; l++) {
+        VECTOR b[4];
+        if (ahead != NULL)
+            AHEAD(ahead + l * LANES);
+        UNROLL for (size_t j = 0; j < v; j++)
+            b[j] = LOAD(t->b + (l * v + j) * LANES);
+        UNROLL for (size_t r = 0; r < rows; r++) {
+            VECTOR x = BROADCAST(a + r * t->lda + l);
+            UNROLL for (size_t j = 0; j < v; j++)
+                acc[r][j] = FMA(x, b[j], acc[r][j]);
+        }
+    }
+    UNROLL for (size_t r = 0; r < rows; r++) {
+        UNROLL for (size_t j = 0; j < v; j++) {
+            float *to = c + r * t->ldc + j * LANES;
+            if (j + 1 < v || t->last == LANES)
+                STORE(to, acc[r][j]);
+            else
+                STORE_PART(to, t->last, acc[r][j]);
+        }
+    }
+    /* clang-format on */
+}
+
+/* All m rows: tiles of `rows`, then smaller ones. */
+INLINE void tiles(const chunk *t, size_t m, const size_t rows, const size_t v)
+{
+    const float *ahead = t->b + t->k * v * LANES, *end = ahead + t->k * v * LANES;
+    size_t i = 0;
+
+    for (; i + rows <= m && ahead < end; i += rows, ahead += t->k * LANES)
+        tile(t, i, rows, v, ahead);
+    for (; i + rows <= m; i += rows)
+        tile(t, i, rows, v, NULL);
+    for (; rows > 4 && i + 4 <= m; i += 4)
+        tile(t, i, 4, v, NULL);
+    for (; i + 2 <= m; i += 2)
+        tile(t, i, 2, v, NULL);
+    if (i < m)
+        tile(t, i, 1, v, NULL);
+}
+
+static void tiles_1(const chunk *t, size_t m)
+{
+    tiles(t, m, ROWS_1, 1);
+}
+
+static void tiles_2(const chunk *t, size_t m)
+{
+    tiles(t, m, ROWS_2, 2);
+}
+
+#ifdef ROWS_3
+static void tiles_3(const chunk *t, size_t m)
+{
+    tiles(t, m, ROWS_3, 3);
+}
+
+static void tiles_4(const chunk *t, size_t m)
+{
+    tiles(t, m, ROWS_4, 4);
+}
+#endif
+
+static void product(const attn_product *p)
+{
+    static void (*const by_width[])(const chunk *t, size_t m) = {
+        tiles_1,
+        tiles_2,
+#ifdef ROWS_3
+        tiles_3,
+        tiles_4,
+#endif
+    };
+    size_t v = (p->n + LANES - 1) / LANES, most = CHUNK_FLOATS / (v * LANES), done = 0;
+
+    if (p->n == 0)
+        return;
+    do {
+        size_t k = p->k - done < most ? p->k - done : most;
+        chunk t = {
+            .k = k,
+            .a = p->a + done,
+            .lda = p->lda,
+            .b = p->b + done * v * LANES,
+            .c = p->c,
+            .ldc = p->ldc,
+            .bias = p->bias,
+            .load = p->add || done != 0,
+            .last = p->n - (v - 1) * LANES,
+        };
+        by_width[v - 1](&t, p->m);
+        done += k;
+    } while (done < p->k);
+}
