@@ -15,7 +15,8 @@ static const char FILE_SUFFIX[] = "__FILE";
 enum { LONGEST_VALUE = 64 << 10 };
 
 /* Variables of ours that are no keys: for tests and for choosing kernels. */
-static const char *const OTHERS[] = {"ATTND_ISA", "ATTND_OPENBLAS_WAS", "ATTND_SHARED", "ATTND_URL"};
+static const char *const OTHERS[] = {"ATTND_ISA", "ATTND_OPENBLAS_WAS", "ATTND_SHARED",
+                                     "ATTND_URL"};
 
 void cfg_variable_name(char out[CFG_VARIABLE_CHARS], const cfg_key *key)
 {
