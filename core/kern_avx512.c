@@ -131,6 +131,7 @@ enum { LANES = 16, PANEL = 64, CHUNK_FLOATS = 8192 };
 #define LOAD_PART(p, n)     _mm512_maskz_loadu_ps(tail_mask(n), p)
 #define STORE_PART(p, n, v) _mm512_mask_storeu_ps(p, tail_mask(n), v)
 #define AHEAD(p)            _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#define NEAR(p)             _mm_prefetch((const char *)(p), _MM_HINT_T0)
 
 #include "kern_tile.h"
 

@@ -2,8 +2,6 @@
 #ifndef SRV_APP_H
 #define SRV_APP_H
 
-#include <stdatomic.h>
-
 #include "core/budget.h"
 #include "core/model.h"
 #include "server/examples.h"
@@ -22,7 +20,6 @@ typedef struct {
     srv_infer *infer;
     size_t workers;
     int64_t request_timeout_ms;
-    atomic_bool draining;
 } srv_app;
 
 /* The route table of the whole daemon. */

@@ -568,6 +568,11 @@ size_t srv_http_active(const srv_http *h)
 
 /* --- what handlers ask --- */
 
+bool srv_http_draining(const srv_exchange *x)
+{
+    return atomic_load(&x->http->draining);
+}
+
 void *srv_http_app(const srv_exchange *x)
 {
     return x->http->o.app;

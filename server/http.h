@@ -67,6 +67,7 @@ size_t srv_http_active(const srv_http *h); /* exchanges under way, any thread */
 
 /* What an exchange is about. Strings are valid until `end` returns. */
 void *srv_http_app(const srv_exchange *x);
+bool srv_http_draining(const srv_exchange *x); /* quiesce was called: this reply closes */
 const char *srv_http_request_id(const srv_exchange *x);
 const char *srv_http_param(const srv_exchange *x, const char *name);  /* of the path; NULL = none */
 const char *srv_http_header(const srv_exchange *x, const char *name); /* NULL = absent */

@@ -194,9 +194,8 @@ static void get_live(srv_exchange *x)
 static void get_ready(srv_exchange *x)
 {
     static const char text[] = "{\"status\":\"ready\"}";
-    srv_app *app = srv_http_app(x);
 
-    if (!atomic_load(&app->draining)) {
+    if (!srv_http_draining(x)) {
         srv_http_reply_text(x, 200, "application/json", text, sizeof text - 1);
         return;
     }

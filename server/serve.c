@@ -152,7 +152,6 @@ static void wait_and_drain(loaded *l, const cfg_config *c, srv_http *http)
     srv_log(SRV_LOG_INFO, "stopping",
             sig == SIGTERM ? "SIGTERM: finishing what runs" : "SIGINT: finishing what runs",
             (srv_log_field[]){SRV_INT("active", srv_http_active(http))}, 1);
-    atomic_store(&l->app.draining, true);
     if (pthread_create(&second, NULL, end_at_second_signal, &set) == 0)
         (void)pthread_detach(second);
     srv_http_quiesce(http);

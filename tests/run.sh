@@ -9,7 +9,7 @@ build=${1:?usage: tests/run.sh [--all] BUILD [NAME...]}
 shift
 export ATTND="$build/attnd"
 export ASAN_OPTIONS="detect_stack_use_after_return=1:${ASAN_OPTIONS:-}"
-export TSAN_OPTIONS="halt_on_error=1:${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="halt_on_error=1:atexit_sleep_ms=0:suppressions=tests/tsan.supp:${TSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
 passed=0 failed=0 skipped=0
 log=$(mktemp)
