@@ -181,7 +181,7 @@ static const srv_route routes[] = {
     GET("/both", get_both),
     POST("/both", begin, take, post_both),
     GET("/stream/{bytes}", stream),
-    GET("/work/{ms}", work),
+    GET("/wait/{ms}", work),
     GET("/silent", silent),
     GET("/fail/{code}", fail_by_name),
     {.method = "GET", .path = "/quiet", .quiet = true, .finish = root},

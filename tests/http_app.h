@@ -12,7 +12,7 @@
  * GET  /echo/{name}      the name; header X-Extra: 1
  * GET  /both, POST /both "get", "post"
  * GET  /stream/{bytes}   so many bytes, "abc...zabc..."
- * GET  /work/{ms}        suspends, a thread answers after so long
+ * GET  /wait/{ms}        suspends, a thread answers after so long
  * GET  /silent           forgets to answer
  * GET  /fail/{code}      a problem with this status code of the library, by its stable name
  * GET  /quiet            not logged at info

@@ -154,7 +154,7 @@ static void pipelined_requests_are_answered_in_order(void **state)
                              "POST /count HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\n12345"
                              "GET /nothing HTTP/1.1\r\n" HOST "\r\n"
                              "HEAD /echo/head HTTP/1.1\r\n" HOST "\r\n"
-                             "GET /work/3 HTTP/1.1\r\n" HOST "\r\n"
+                             "GET /wait/3 HTTP/1.1\r\n" HOST "\r\n"
                              "POST /count HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n"
                              "3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n"
                              "GET /both HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n"));

@@ -182,7 +182,7 @@ static void *work_client(void *arg)
         (void)raw_text(&me->c,
                        i % 3 == 0 ? "POST /work HTTP/1.1\r\n" HOST
                                     "X-Sleep-Ms: %d\r\nContent-Length: 2\r\n\r\n{}"
-                                  : "GET /work/%d HTTP/1.1\r\n" HOST "\r\n",
+                                  : "GET /wait/%d HTTP/1.1\r\n" HOST "\r\n",
                        ms);
         raw_answer a = raw_read(&me->c, false, 0);
         me->good += a.status == 200 && a.complete &&
@@ -227,7 +227,7 @@ static void a_client_lost_while_suspended_ends_after_resume(void **state)
     for (int i = 0; i < 10; i++) {
         raw_conn c;
         raw_open(&c, app.url);
-        assert_true(raw_text(&c, "GET /work/%d HTTP/1.1\r\n" HOST "\r\n", 100 + i));
+        assert_true(raw_text(&c, "GET /wait/%d HTTP/1.1\r\n" HOST "\r\n", 100 + i));
         (void)usleep(10000);
         raw_close(&c);
     }
@@ -361,7 +361,7 @@ static void quiesce_lets_finish_what_runs(void **state)
     raw_open(&idle, app.url);
     for (size_t i = 0; i < CLIENTS; i++) {
         raw_open(&c[i], app.url);
-        assert_true(raw_text(&c[i], "GET /work/%zu HTTP/1.1\r\n" HOST "\r\n", 300 + i));
+        assert_true(raw_text(&c[i], "GET /wait/%zu HTTP/1.1\r\n" HOST "\r\n", 300 + i));
     }
     while (app.begun < CLIENTS)
         (void)usleep(1000);
@@ -415,7 +415,7 @@ static void stop_cuts_what_does_not_end(void **state)
     raw_open(&slow, app.url);
     raw_open(&waiting, app.url);
     assert_true(raw_text(&slow, "POST /count HTTP/1.1\r\n" HOST "Content-Length: 100\r\n\r\nhalf"));
-    assert_true(raw_text(&waiting, "GET /work/601 HTTP/1.1\r\n" HOST "\r\n"));
+    assert_true(raw_text(&waiting, "GET /wait/601 HTTP/1.1\r\n" HOST "\r\n"));
     while (app.begun < 2)
         (void)usleep(1000);
     long long began = raw_now_ms();
@@ -434,7 +434,7 @@ static void *hammer(void *arg)
 {
     raw_conn *c = arg;
     for (int i = 0; i < 10000; i++) {
-        if (!raw_text(c, i % 4 == 0 ? "GET /work/1 HTTP/1.1\r\n" HOST "\r\n"
+        if (!raw_text(c, i % 4 == 0 ? "GET /wait/1 HTTP/1.1\r\n" HOST "\r\n"
                                     : "GET /both HTTP/1.1\r\n" HOST "\r\n"))
             break;
         raw_answer answer = raw_read(c, false, 2000);
