@@ -298,7 +298,7 @@ attn_status attn_npz_init(attn_npz *z, const attn_file *f, attn_error *err)
     if (f->size == 0) /* which libzip takes for an archive without members */
         return attn_fail(err, ATTN_EFORMAT, "%s: is empty (0 bytes)", f->path);
     rc = open_zip(&zip, &input, f, err);
-    if (rc != ATTN_OK)
+    if (zip == NULL)
         goto done;
     members = zip_get_num_entries(zip, 0);
     rc = measure_strings(zip, f, (zip_uint64_t)members, &npy, &bytes, err);
