@@ -6,7 +6,11 @@
 
 #include "kern.h"
 
+#if defined(__clang__) /* which passes over gcc's pragma and leaves the accumulators in memory */
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 /* The first n of eight lanes; n <= 8. */
@@ -137,12 +141,9 @@ static double fma_burst_avx2(size_t n)
     for (size_t c = 0; c < CHAINS; c++)
         x[c] = b;
     for (size_t i = 0; i < n; i++) {
-#pragma GCC unroll 12
-        for (size_t c = 0; c < CHAINS; c++)
-            x[c] = _mm256_fmadd_ps(x[c], a, b);
+        UNROLL for (size_t c = 0; c < CHAINS; c++) x[c] = _mm256_fmadd_ps(x[c], a, b);
     }
-    for (size_t c = 1; c < CHAINS; c++)
-        x[0] = _mm256_add_ps(x[0], x[c]);
+    UNROLL for (size_t c = 1; c < CHAINS; c++) x[0] = _mm256_add_ps(x[0], x[c]);
     sink = sum_of(x[0]);
     (void)sink;
     return 2.0 * 8 * CHAINS;
