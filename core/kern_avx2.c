@@ -5,13 +5,7 @@
 #include <math.h>
 
 #include "kern.h"
-
-#if defined(__clang__) /* which passes over gcc's pragma and leaves the accumulators in memory */
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-#define INLINE static inline __attribute__((always_inline))
+#include "kern_unroll.h"
 
 /* The first n of eight lanes; n <= 8. */
 static __m256i lanes(size_t n)

@@ -5,9 +5,7 @@
 #include <math.h>
 
 #include "kern.h"
-
-#define UNROLL _Pragma("GCC unroll 16")
-#define INLINE static inline __attribute__((always_inline))
+#include "kern_unroll.h"
 
 static __mmask16 tail_mask(size_t n)
 {
@@ -105,7 +103,7 @@ static double fma_burst_avx512(size_t n)
     for (size_t c = 0; c < CHAINS; c++)
         x[c] = b;
     for (size_t i = 0; i < n; i++) {
-#pragma GCC unroll 16
+        UNROLL
         for (size_t c = 0; c < CHAINS; c++)
             x[c] = _mm512_fmadd_ps(x[c], a, b);
     }

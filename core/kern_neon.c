@@ -6,13 +6,7 @@
 #include <string.h>
 
 #include "kern.h"
-
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-#define INLINE static inline __attribute__((always_inline))
+#include "kern_unroll.h"
 
 /* The first n of four lanes, 1 <= n <= 4; the others are zero. */
 INLINE float32x4_t load_part(const float *x, size_t n)
