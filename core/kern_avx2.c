@@ -156,7 +156,6 @@ enum { LANES = 8, PANEL = 16, CHUNK_FLOATS = 4096 };
 #define LOAD_PART(p, n)     _mm256_maskload_ps(p, lanes(n))
 #define STORE_PART(p, n, v) _mm256_maskstore_ps(p, lanes(n), v)
 #define AHEAD(p)            _mm_prefetch((const char *)(p), _MM_HINT_T1)
-#define NEAR(p)             _mm_prefetch((const char *)(p), _MM_HINT_T0)
 
 #include "kern_tile.h"
 

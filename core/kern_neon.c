@@ -152,7 +152,6 @@ enum { LANES = 4, PANEL = 16, CHUNK_FLOATS = 4096 };
 #define LOAD_PART(p, n)     load_part(p, n)
 #define STORE_PART(p, n, v) store_part(p, n, v)
 #define AHEAD(p)            (void)(p) /* processors differ; not measured */
-#define NEAR(p)             (void)(p)
 
 /* Compilers would load for all rows first, and have no registers left for it. */
 INLINE float32x4_t broadcast(const float *p)

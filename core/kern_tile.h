@@ -6,14 +6,12 @@
  *   ROWS_1 .. ROWS_4              rows of a tile that is 1 to 4 vectors wide
  *   ZERO(), LOAD(p), STORE(p, v), BROADCAST(p), FMA(x, b, acc) = x b + acc
  *   LOAD_PART(p, n), STORE_PART(p, n, v)   the first n floats, 1 <= n < LANES; the others are zero
- *   AHEAD(p), NEAR(p)             ask for the line at p, into the second and the first cache, or do nothing
+ *   AHEAD(p)                      asks for the line at p, or nothing
  *   UNROLL, INLINE
  *
  * A tile is `rows` by v vectors of accumulators that stay in registers while k runs. k runs in chunks, so that
  * the chunk of the panel stays in the first cache while all rows pass over it; the first tiles ask for the
- * next chunk, and each for the rows of the next tile. An element is one chain of multiply-adds in order of k, so its bits do not depend on the tiling. */
-
-enum { LINE = 16 }; /* floats of a cache line */
+ * next chunk. An element is one chain of multiply-adds in order of k, so its bits do not depend on the tiling. */
 
 typedef struct {
     size_t k;
@@ -45,21 +43,16 @@ INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v, 
                 acc[r][j] = LOAD_PART(from + j * LANES, t->last);
         }
     }
-    for (size_t l0 = 0; l0 < t->k; l0 += LINE) {
-        size_t l1 = l0 + LINE < t->k ? l0 + LINE : t->k;
-        UNROLL for (size_t r = 0; r < rows; r++)
-            NEAR(a + (rows + r) * t->lda + l0);
-        for (size_t l = l0; l < l1; l++) {
-            VECTOR b[4];
-            if (ahead != NULL)
-                AHEAD(ahead + l * LANES);
+    for (size_t l = 0; l < t->k; l++) {
+        VECTOR b[4];
+        if (ahead != NULL)
+            AHEAD(ahead + l * LANES);
+        UNROLL for (size_t j = 0; j < v; j++)
+            b[j] = LOAD(t->b + (l * v + j) * LANES);
+        UNROLL for (size_t r = 0; r < rows; r++) {
+            VECTOR x = BROADCAST(a + r * t->lda + l);
             UNROLL for (size_t j = 0; j < v; j++)
-                b[j] = LOAD(t->b + (l * v + j) * LANES);
-            UNROLL for (size_t r = 0; r < rows; r++) {
-                VECTOR x = BROADCAST(a + r * t->lda + l);
-                UNROLL for (size_t j = 0; j < v; j++)
-                    acc[r][j] = FMA(x, b[j], acc[r][j]);
-            }
+                acc[r][j] = FMA(x, b[j], acc[r][j]);
         }
     }
     UNROLL for (size_t r = 0; r < rows; r++) {

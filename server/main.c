@@ -210,7 +210,7 @@ int main(int argc, char **argv)
     sigset_t set;
 
     srv_blas_repair(argv);
-    /* Before the first thread, so that all inherit it; serve waits for these. */
+    /* Before the first thread of ours, so that all inherit it; serve's main thread takes these. */
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGINT);

@@ -2,7 +2,9 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -131,29 +133,47 @@ static int complain(const attn_error *err)
     return 1;
 }
 
-static void *end_at_second_signal(void *arg)
+/* A handler can only reach what is global. It and not sigwait(), because OpenBLAS has started threads before
+ * main() could block anything, and a signal may go to one of them. */
+static sem_t told_to_stop;
+static atomic_int signals_seen, first_signal;
+
+static void on_signal(int sig)
 {
-    int sig = 0;
-    (void)sigwait(arg, &sig);
-    _exit(128 + sig);
+    int none = 0;
+
+    if (atomic_fetch_add(&signals_seen, 1) > 0)
+        _exit(128 + sig); /* the second one */
+    (void)atomic_compare_exchange_strong(&first_signal, &none, sig);
+    (void)sem_post(&told_to_stop);
+}
+
+static attn_status handle_signals(attn_error *err)
+{
+    struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+    (void)sigemptyset(&act.sa_mask);
+    if (sem_init(&told_to_stop, 0, 0) != 0 || sigaction(SIGTERM, &act, NULL) != 0 ||
+        sigaction(SIGINT, &act, NULL) != 0)
+        return attn_fail(err, ATTN_EIO, "cannot handle signals");
+    return ATTN_OK;
 }
 
 /* Waits for the first signal, then drains: no new connection, what runs may finish. */
 static void wait_and_drain(loaded *l, const cfg_config *c, srv_http *http)
 {
-    static sigset_t set;
-    pthread_t second;
-    int sig = 0;
+    sigset_t set;
 
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGINT);
-    (void)sigwait(&set, &sig);
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL); /* this thread is one that takes them */
+    while (sem_wait(&told_to_stop) != 0)
+        ; /* interrupted */
     srv_log(SRV_LOG_INFO, "stopping",
-            sig == SIGTERM ? "SIGTERM: finishing what runs" : "SIGINT: finishing what runs",
+            atomic_load(&first_signal) == SIGTERM ? "SIGTERM: finishing what runs"
+                                                  : "SIGINT: finishing what runs",
             (srv_log_field[]){SRV_INT("active", srv_http_active(http))}, 1);
-    if (pthread_create(&second, NULL, end_at_second_signal, &set) == 0)
-        (void)pthread_detach(second);
     srv_http_quiesce(http);
     if (srv_http_wait(http, c->server.shutdown_timeout_ms) != 0)
         srv_infer_cancel(l->app.infer);
@@ -170,7 +190,7 @@ int srv_serve(const cfg_config *c)
     bool json = c->log.format == CFG_LOG_JSON || (c->log.format == CFG_LOG_AUTO && !isatty(2));
 
     srv_log_init((srv_log_level)c->log.level, json);
-    if (load(&l, c, &err) != ATTN_OK)
+    if (handle_signals(&err) != ATTN_OK || load(&l, c, &err) != ATTN_OK)
         goto done;
     log_start(&l, c);
     if (attn_pool_new(&l.pool, l.app.workers, c->pin, &err) != ATTN_OK ||
