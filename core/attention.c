@@ -177,6 +177,7 @@ attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
         .heads = heads_of(layer, heads),
         .opt = options,
         .n = n,
+        .workers = attn_pool_size(pool),
         .cancel = cancel,
     };
     atomic_init(&run.overflow, UINT64_MAX);

@@ -12,7 +12,7 @@
 enum {
     STRIP_ROWS = 48,       /* query rows of one attention task; whole score rows stay in cache */
     PACK_ROWS = 64,        /* rows of one norm, rotation and packing task */
-    PROJECTION_ROWS = 240, /* rows of one projection task; its columns are one panel */
+    PROJECTION_ROWS = 240, /* rows of one projection task */
 };
 
 /* The phases of a call, each a run of the pool over its tasks. */
@@ -50,7 +50,7 @@ typedef struct {
     attn_heads heads;
     const attn_options *opt;
     attn_item *items;
-    size_t n;
+    size_t n, workers;
     size_t tasks[ATTN_PHASES];
     float *scratch; /* per worker: scratch_floats */
     size_t scratch_floats;

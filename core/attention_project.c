@@ -1,7 +1,7 @@
 #include "attention_private.h"
 #include "kern.h"
 
-/* A product of rows that lie behind each other, cut into tiles of rows by one panel of columns. */
+/* A product of rows that lie behind each other, cut into tiles of rows by some panels of columns. */
 typedef struct {
     const float *in;
     size_t rows, in_width;
@@ -10,24 +10,49 @@ typedef struct {
     size_t out_width; /* columns, and the row stride */
 } projection;
 
-static attn_product project(const projection *p, size_t index)
+/* Panels of one task: a few, so that one can be fetched while another is used, but so that every worker has
+ * some tasks. Which are together changes no bit. */
+static size_t panels_together(const attn_run *run, size_t panels)
 {
-    size_t columns = attn_panel_count(p->out_width);
-    size_t r0 = index / columns * PROJECTION_ROWS, c0 = index % columns * attn_kernels.panel;
+    enum { MOST = 4, TASKS_EACH = 4 };
+    size_t n = panels / (run->workers * TASKS_EACH);
 
-    attn_product tile = {
-        .m = attn_min(p->rows - r0, PROJECTION_ROWS),
-        .n = attn_min(p->out_width - c0, attn_kernels.panel),
-        .k = p->in_width,
-        .a = p->in + r0 * p->in_width,
-        .lda = p->in_width,
-        .b = p->weight + c0 * p->in_width,
-        .c = p->out + r0 * p->out_width + c0,
-        .ldc = p->out_width,
-        .bias = p->bias == NULL ? NULL : p->bias + c0,
-    };
-    attn_kernels.product(&tile);
-    return tile;
+    return n < 1 ? 1 : attn_min(n, MOST);
+}
+
+static size_t tasks_across(const attn_run *run, const projection *p)
+{
+    size_t panels = attn_panel_count(p->out_width);
+    return attn_tiles(panels, panels_together(run, panels));
+}
+
+/* The part of the output that a task computes. */
+typedef struct {
+    size_t r0, rows, c0, columns;
+} part;
+
+static part project(const attn_run *run, const projection *p, size_t index)
+{
+    size_t panel = attn_kernels.panel, across = tasks_across(run, p);
+    size_t width = panels_together(run, attn_panel_count(p->out_width)) * panel;
+    part x = {.r0 = index / across * PROJECTION_ROWS, .c0 = index % across * width};
+
+    x.rows = attn_min(p->rows - x.r0, PROJECTION_ROWS);
+    x.columns = attn_min(p->out_width - x.c0, width);
+    for (size_t c = x.c0; c < x.c0 + x.columns; c += panel)
+        attn_kernels.product(&(attn_product){
+            .m = x.rows,
+            .n = attn_min(p->out_width - c, panel),
+            .k = p->in_width,
+            .a = p->in + x.r0 * p->in_width,
+            .lda = p->in_width,
+            .b = p->weight + c * p->in_width,
+            .c = p->out + x.r0 * p->out_width + c,
+            .ldc = p->out_width,
+            .bias = p->bias == NULL ? NULL : p->bias + c,
+            .next = c + panel < x.c0 + x.columns ? p->weight + (c + panel) * p->in_width : NULL,
+        });
+    return x;
 }
 
 static projection make(const attn_run *run, const attn_item *it, attn_projection which)
@@ -89,7 +114,7 @@ void attn_join_projections(attn_run *run)
 size_t attn_projection_tasks(const attn_run *run, const attn_item *it, attn_projection which)
 {
     projection p = make(run, it, which);
-    return attn_tiles(p.rows, PROJECTION_ROWS) * attn_panel_count(p.out_width);
+    return attn_tiles(p.rows, PROJECTION_ROWS) * tasks_across(run, &p);
 }
 
 void attn_project_task(void *arg, size_t task, size_t worker)
@@ -102,7 +127,7 @@ void attn_project_task(void *arg, size_t task, size_t worker)
     size_t first = attn_projection_tasks(run, it, ATTN_PROJECT_Q);
     projection p = make(run, it, index < first ? ATTN_PROJECT_Q : ATTN_PROJECT_KV);
     if (!attn_canceled(run))
-        (void)project(&p, index < first ? index : index - first);
+        (void)project(run, &p, index < first ? index : index - first);
 }
 
 /* `row` counts from the first row of `it`, perhaps into the sequences behind it. */
@@ -124,9 +149,9 @@ void attn_output_task(void *arg, size_t task, size_t worker)
     projection p = make(run, it, ATTN_PROJECT_OUT);
     if (attn_canceled(run))
         return;
-    attn_product tile = project(&p, index);
-    for (size_t r = 0; r < tile.m; r++) {
-        if (!attn_kernels.all_finite(tile.c + r * tile.ldc, tile.n))
-            note_overflow(run, it, (size_t)(tile.c - p.out) / p.out_width + r);
+    part x = project(run, &p, index);
+    for (size_t r = x.r0; r < x.r0 + x.rows; r++) {
+        if (!attn_kernels.all_finite(p.out + r * p.out_width + x.c0, x.columns))
+            note_overflow(run, it, r);
     }
 }

@@ -26,6 +26,7 @@ typedef struct {
     size_t ldc;
     const float *bias; /* [n], or NULL */
     bool add;
+    const float *next; /* the panel that this thread reads next, to be fetched ahead; or NULL */
 } attn_product;
 
 typedef struct {

@@ -10,8 +10,8 @@
  *   UNROLL, INLINE
  *
  * A tile is `rows` by v vectors of accumulators that stay in registers while k runs. k runs in chunks, so that
- * the chunk of the panel stays in the first cache while all rows pass over it; the first tiles ask for the
- * next chunk. An element is one chain of multiply-adds in order of k, so its bits do not depend on the tiling. */
+ * the chunk of the panel stays in the first cache while all rows pass over it; the first tiles ask for
+ * what comes next. An element is one chain of multiply-adds in order of k, so its bits do not depend on the tiling. */
 
 typedef struct {
     size_t k;
@@ -22,7 +22,8 @@ typedef struct {
     size_t ldc;
     const float *bias; /* used when the chunk is the first one of a product without `add` */
     bool load;
-    size_t last; /* real lanes of the last vector of a row, 1 to LANES */
+    size_t last;       /* real lanes of the last vector of a row, 1 to LANES */
+    const float *next; /* the chunk to be fetched ahead, or NULL */
 } chunk;
 
 INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v, const float *ahead)
@@ -70,11 +71,10 @@ INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v, 
 /* All m rows: tiles of `rows`, then smaller ones. */
 INLINE void tiles(const chunk *t, size_t m, const size_t rows, const size_t v)
 {
-    const float *ahead = t->b + t->k * v * LANES, *end = ahead + t->k * v * LANES;
-    size_t i = 0;
+    size_t i = 0, fetched = 0;
 
-    for (; i + rows <= m && ahead < end; i += rows, ahead += t->k * LANES)
-        tile(t, i, rows, v, ahead);
+    for (; t->next != NULL && i + rows <= m && fetched < v; i += rows, fetched++)
+        tile(t, i, rows, v, t->next + fetched * t->k * LANES);
     for (; i + rows <= m; i += rows)
         tile(t, i, rows, v, NULL);
     for (; rows > 4 && i + 4 <= m; i += 4)
@@ -133,6 +133,7 @@ static void product(const attn_product *p)
             .bias = p->bias,
             .load = p->add || done != 0,
             .last = p->n - (v - 1) * LANES,
+            .next = done + k < p->k ? p->b + (done + k) * v * LANES : p->next,
         };
         by_width[v - 1](&t, p->m);
         done += k;
