@@ -191,7 +191,7 @@ typedef struct {
 } strip;
 
 /* Scores of all rows with keys [from, to), and with the rest of their panels. */
-static void score_columns(strip *t, size_t h, size_t from, size_t to, const float *next)
+static void score_columns(strip *t, size_t h, size_t from, size_t to)
 {
     const attn_heads *n = &t->run->heads;
     size_t s_len = t->it->s_len, g = h / (n->num_heads / n->num_kv_heads);
@@ -209,7 +209,7 @@ static void score_columns(strip *t, size_t h, size_t from, size_t to, const floa
             .b = key + j * n->head_dim,
             .c = t->scores + (j - t->base),
             .ldc = t->width,
-            .next = after < to ? key + after * n->head_dim : next,
+            .next = after < to ? key + after * n->head_dim : NULL,
         });
     }
 }
@@ -262,7 +262,7 @@ static void store_raw_stage(strip *t, size_t h, size_t slot, bool first)
     size_t to = end < t->it->s_len ? end : t->it->s_len;
 
     if (o->k_from < to)
-        score_columns(t, h, o->k_from, to, NULL);
+        score_columns(t, h, o->k_from, to);
     else
         to = o->k_from;
     for (size_t r = 0; r < t->rows; r++) {
@@ -367,7 +367,7 @@ static void strip_head(strip *t, size_t h, bool first)
     if (slot < o->num_heads && (o->stage == ATTN_SCORES || o->stage == ATTN_SOFTCAPPED))
         store_raw_stage(t, h, slot, first);
 
-    score_columns(t, h, lo, hi, NULL);
+    score_columns(t, h, lo, hi);
     for (size_t r = 0; r < t->rows; r++) {
         size_t from = 0, to = 0;
         attn_row_range(run, it, t->r0 + r, &from, &to);

@@ -17,10 +17,10 @@ enum {
 
 /* The phases of a call, each a run of the pool over its tasks. */
 typedef enum {
-    ATTN_PHASE_PROJECT, /* Q, then K and V: a tile of rows by a panel of columns */
+    ATTN_PHASE_PROJECT, /* Q, then K and V: some rows by some panels of columns */
     ATTN_PHASE_ROWS,    /* norm, rotation, check, packing of keys and values: some rows */
     ATTN_PHASE_STRIP,   /* attention: a strip of queries of one head (or of all, when reduced) */
-    ATTN_PHASE_OUTPUT,  /* output projection: a tile */
+    ATTN_PHASE_OUTPUT,  /* output projection, likewise */
     ATTN_PHASES
 } attn_phase;
 
@@ -40,9 +40,9 @@ typedef struct {
     attn_view context;    /* [H][T][e]; data NULL = not needed */
     float *packed_key;    /* [G] packed [d, S] */
     float *packed_value;  /* [G] packed [S, e] */
-    size_t
-        rows[ATTN_PROJECTIONS]; /* to project from here on: this sequence's, several's, or none */
-    size_t first[ATTN_PHASES];  /* number of its first task in each phase */
+    /* Rows to project from here on: this sequence's, or those of several, or none. */
+    size_t rows[ATTN_PROJECTIONS];
+    size_t first[ATTN_PHASES]; /* number of its first task in each phase */
 } attn_item;
 
 typedef struct {
@@ -56,7 +56,7 @@ typedef struct {
     size_t scratch_floats;
     const atomic_bool *cancel;
     atomic_bool dirty;         /* a projected row is not finite */
-    _Atomic uint64_t overflow; /* smallest place (see attn_place()) or UINT64_MAX */
+    _Atomic uint64_t overflow; /* smallest item number << 32 | row, or UINT64_MAX */
     _Atomic size_t fully_masked;
 } attn_run;
 
