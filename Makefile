@@ -42,7 +42,7 @@ LDFLAGS_ALL  = $(LDHARDEN) $(SAN) -pthread $(LDFLAGS)
 LIBS = $(PKG_LIBS) -lstdc++ -lm
 
 # The kernels of other processors stay out; kern_ref.c and OpenBLAS are what any of them has.
-ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 FOREIGN_x86_64  := core/kern_neon.c
 FOREIGN_aarch64 := core/kern_avx%.c
 FOREIGN := $(or $(FOREIGN_$(ARCH)),core/kern_avx%.c core/kern_neon.c)
