@@ -30,7 +30,6 @@ typedef struct {
     size_t workspace; /* of the largest one */
     size_t reserved;  /* needed, with that workspace */
     size_t micro_batches;
-    size_t response; /* most bytes the answer's text can take */
 } srv_plan;
 
 /* One tensor of the answer: sequence b begins at data + offset[b]. */
