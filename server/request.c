@@ -161,7 +161,7 @@ static size_t micro_batch(const srv_request *r, size_t first, size_t workers, si
         const attn_sequence *q = &r->seqs[end];
         size_t keys = q->past_len + q->kv_len > longest ? q->past_len + q->kv_len : longest;
         size_t more = sum + attn_sequence_bytes(r->layer, &r->heads, q);
-        size_t total = more + attn_scratch_bytes(r->layer, &r->heads, keys, workers);
+        size_t total = more + attn_scratch_bytes(r->layer, &r->heads, &r->options, keys, workers);
         if (end > first && total > target)
             break;
         *bytes = total;
