@@ -47,6 +47,8 @@ typedef struct {
     /* Told of every exchange that is over, on any thread; NULL = not wanted. `route` is the template,
      * "other" for an unknown path; `status` is 0 when the client left before an answer. */
     void (*observe)(void *app, const char *method, const char *route, int status, double seconds);
+    /* Retry-After of every 503, at least 1, on any thread; NULL = 1 */
+    unsigned (*retry_after_s)(void *app);
 } srv_http_options;
 
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
@@ -96,6 +98,9 @@ void srv_http_set_header(srv_exchange *x, const char *name, const char *value);
 
 /* From finish only: the exchange waits. Call it before the work is handed over. */
 void srv_http_suspend(srv_exchange *x);
+/* The connection's socket, to watch it for a client that leaves (POLLRDHUP) while the exchange is suspended;
+ * to nothing else, and no longer: then it may be closed. */
+int srv_http_socket(const srv_exchange *x);
 /* From any thread, once, after a reply was set. */
 void srv_http_resume(srv_exchange *x);
 

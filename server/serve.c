@@ -204,6 +204,7 @@ int srv_serve(const cfg_config *c)
         .header_timeout_ms = c->server.header_timeout_ms,
         .request_timeout_ms = c->server.request_timeout_ms,
         .app = &l.app,
+        .retry_after_s = srv_app_retry_after_s,
     };
     o.routes = srv_routes(&o.num_routes);
     if (srv_http_start(&http, &o, &err) != ATTN_OK)
