@@ -129,6 +129,7 @@ $(B)/attnd: $(B)/server/main.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
 	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
 
 # --- tests ----------------------------------------------------------------------------------
+$(B)/tests/unit/test_infer: TEST_LDFLAGS := -Wl,--wrap=srv_request_step
 $(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
 	$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $^ $(LIBS) $(TEST_LIBS)
 

@@ -106,7 +106,7 @@ static size_t choose(srv_infer *q, srv_job *members[SRV_BATCH_REQUESTS])
     srv_job *first = NULL;
     size_t n = 0;
 
-    for (srv_job *job = q->head; job != NULL; job = job->next) {
+    for (srv_job *job = q->canceling ? NULL : q->head; job != NULL; job = job->next) {
         if (may_step(job, now) && (first == NULL || job->turn < first->turn))
             first = job;
     }
