@@ -53,7 +53,7 @@ static uint64_t get(const _Atomic uint64_t *counter)
 
 static void observe(histogram *h, const bound *bounds, size_t n, double seconds)
 {
-    uint64_t ns = seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
+    uint64_t ns = seconds > 0 ? (uint64_t)(seconds * 1e9 + 0.5) : 0;
     size_t i = 0;
 
     while (i < n && ns > bounds[i].ns)
