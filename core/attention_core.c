@@ -308,6 +308,7 @@ static void strip_head(strip *t)
     }
     for (size_t r = 0; r < t->rows; r++)
         finish_row(t, r, begin, end);
+    attn_kernels.end_streams();
 }
 
 void attn_strip_task(void *arg, size_t task, size_t worker)
