@@ -165,12 +165,12 @@ static attn_status prepare(setup *s, bool core, bool maps, size_t workers, attn_
     if (s->group > z->batch)
         s->group = z->batch;
     bytes = s->group * attn_sequence_bytes(s->layer, &s->heads, &probe) +
-            attn_scratch_bytes(s->layer, &s->heads, z->tokens, workers);
-    s->x = malloc(inputs * sizeof(float));
-    s->y = malloc(z->batch * td * sizeof(float));
+            attn_scratch_bytes(s->layer, &s->heads, &s->options, z->tokens, workers);
+    s->x = attn_block_alloc(inputs * sizeof(float));
+    s->y = attn_block_alloc(z->batch * td * sizeof(float));
     s->workspace = attn_block_alloc(bytes);
     s->seqs = calloc(z->batch, sizeof *s->seqs);
-    s->maps = maps ? malloc(s->group * map_floats * sizeof(float)) : NULL;
+    s->maps = maps ? attn_block_alloc(s->group * map_floats * sizeof(float)) : NULL;
     if (s->x == NULL || s->y == NULL || s->seqs == NULL || (maps && s->maps == NULL) ||
         s->workspace == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for [%zu,%zu,%zu]", z->batch, z->tokens,

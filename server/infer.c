@@ -41,7 +41,9 @@ static void run(srv_infer *q, srv_job *job)
 
     job->queue_s = begin - job->queued_s;
     attn_error why = {0};
-    job->status = srv_request_run(job->request, q->pool, &q->cancel, &why);
+    bool more = true;
+    while (more && job->status == ATTN_OK)
+        job->status = srv_request_step(job->request, q->pool, &q->cancel, &more, &why);
     job->compute_s = srv_now_s() - begin;
     if (job->status == ATTN_ECANCELED) {
         bool late = srv_now_ms() >= job->deadline_ms;
