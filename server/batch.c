@@ -22,8 +22,9 @@ static bool same_maps(const attn_options *a, const attn_options *b)
     if (!a->want_maps)
         return true;
     return a->stage == b->stage && a->reduce == b->reduce && a->q_from == b->q_from &&
-           a->k_from == b->k_from && a->num_heads == b->num_heads &&
-           (a->heads == NULL) == (b->heads == NULL) &&
+           a->k_from == b->k_from && a->pooling == b->pooling && a->pool_rows == b->pool_rows &&
+           a->pool_columns == b->pool_columns && a->top_k == b->top_k &&
+           a->num_heads == b->num_heads && (a->heads == NULL) == (b->heads == NULL) &&
            (a->heads == NULL || memcmp(a->heads, b->heads, a->num_heads * sizeof *a->heads) == 0);
 }
 

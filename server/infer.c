@@ -200,9 +200,12 @@ static void *work(void *arg)
 
     attn_pool_pin_caller(q->pool);
     (void)pthread_mutex_lock(&q->lock);
-    while (q->head != NULL || !q->stopping) {
+    for (;;) {
         size_t n = choose(q, members);
         if (n == 0) {
+            srv_batch_release(&q->batch);
+            if (q->head == NULL && q->stopping)
+                break;
             (void)pthread_cond_wait(&q->wake, &q->lock);
             continue;
         }
