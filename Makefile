@@ -41,16 +41,16 @@ LDFLAGS_ALL  = $(LDHARDEN) $(SAN) -pthread $(LDFLAGS)
 # The C++ runtime only gives the decimal conversion; it is linked in whole or found at run time.
 LIBS = $(PKG_LIBS) -lstdc++ -lm
 
-# The kernels of other processors stay out; kern_ref.c and OpenBLAS are what any of them has.
+# What is for other processors stays out; kern_ref.c and OpenBLAS are what any of them has.
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 FOREIGN_x86_64  := core/kern_neon.c
-FOREIGN_aarch64 := core/kern_avx%.c
-FOREIGN := $(or $(FOREIGN_$(ARCH)),core/kern_avx%.c core/kern_neon.c)
+FOREIGN_aarch64 := core/kern_avx%.c core/decimal_avx%.c
+FOREIGN := $(or $(FOREIGN_$(ARCH)),core/kern_avx%.c core/decimal_avx%.c core/kern_neon.c)
 
 CORE_SRC   := $(filter-out $(FOREIGN),$(wildcard core/*.c)) $(wildcard core/*.cc)
 CONFIG_SRC := $(wildcard config/*.c)
 SERVER_SRC := $(wildcard server/*.c)
-SUPPORT_SRC := $(wildcard tests/*.c)
+SUPPORT_SRC := $(filter-out tests/bench_%.c,$(wildcard tests/*.c))
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 HTTP_SRC   := $(wildcard tests/http/test_*.c)
 
@@ -62,7 +62,7 @@ SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 
-.PHONY: all run test arm64 lint asan tsan bench bench-peers fmt install clean help deps-build deps-test \
+.PHONY: all run test arm64 lint asan tsan floats bench bench-json bench-peers fmt install clean help deps-build deps-test \
         deps-lint deps-arm64 compile tests arm64-tests
 
 # Every processor, unless make was told how many jobs to run.
@@ -112,6 +112,8 @@ FORCE:
 $(B)/core/kern_avx2.o: ISA := -O3 -mavx2 -mfma
 $(B)/core/kern_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
 $(B)/core/kern_neon.o: ISA := -O3
+$(B)/core/decimal_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi \
+                                   -mavx512vbmi2 -mbmi -mbmi2 -mpopcnt
 
 $(B)/%.o: %.c $(B)/.flags
 	@mkdir -p $(@D)
@@ -150,9 +152,13 @@ tsan: deps-lint ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
 
+floats: deps-test ## print all 2^32 floats and read them back; some minutes
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_floats
+	@ATTND_FLOATS=all $(B)/tests/unit/test_floats
+
 # The kernels for arm64 and what stands on them alone, cross-compiled and run by an emulator. Stand-ins take
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
-ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c,$(wildcard core/*.c))
+ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/decimal_avx%.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
 ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention cpu kern)
 
@@ -180,6 +186,13 @@ install: all ## install attnd (DESTDIR, prefix)
 
 bench: all ## time the layer with each kind of kernels (SHAPES, WHAT, KERNELS choose)
 	@tests/bench.sh $(B)/attnd
+
+$(B)/tests/bench_json: $(B)/tests/bench_json.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+bench-json: deps-build ## time reading and writing tensors as JSON, and jansson
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_json
+	@$(B)/tests/bench_json $(ARGS)
 
 # The peers' scripts lie beside this tree; their README says what they install.
 PEERS_DIR := $(or $(ATTND_SHARED),../shared)/peers
