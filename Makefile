@@ -44,8 +44,8 @@ LIBS = $(PKG_LIBS) -lstdc++ -lm
 # What is for other processors stays out; kern_ref.c and OpenBLAS are what any of them has.
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 FOREIGN_x86_64  := core/kern_neon.c
-FOREIGN_aarch64 := core/kern_avx%.c core/decimal_avx%.c
-FOREIGN := $(or $(FOREIGN_$(ARCH)),core/kern_avx%.c core/decimal_avx%.c core/kern_neon.c)
+FOREIGN_aarch64 := core/kern_avx%.c core/%_wide.c
+FOREIGN := $(or $(FOREIGN_$(ARCH)),core/kern_avx%.c core/%_wide.c core/kern_neon.c)
 
 CORE_SRC   := $(filter-out $(FOREIGN),$(wildcard core/*.c)) $(wildcard core/*.cc)
 CONFIG_SRC := $(wildcard config/*.c)
@@ -112,8 +112,8 @@ FORCE:
 $(B)/core/kern_avx2.o: ISA := -O3 -mavx2 -mfma
 $(B)/core/kern_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
 $(B)/core/kern_neon.o: ISA := -O3
-$(B)/core/decimal_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi \
-                                   -mavx512vbmi2 -mbmi -mbmi2 -mpopcnt
+$(B)/core/%_wide.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vbmi2 \
+                           -mbmi -mbmi2 -mpopcnt
 
 $(B)/%.o: %.c $(B)/.flags
 	@mkdir -p $(@D)
@@ -158,7 +158,7 @@ floats: deps-test ## print all 2^32 floats and read them back; some minutes
 
 # The kernels for arm64 and what stands on them alone, cross-compiled and run by an emulator. Stand-ins take
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
-ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/decimal_avx%.c,$(wildcard core/*.c))
+ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
 ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention cpu kern)
 

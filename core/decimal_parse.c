@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "decimal_private.h"
+#include "wide.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first digit is the lowest byte");
 
@@ -424,26 +425,15 @@ size_t attn_f32_scan_words(const char *text, size_t n, float *out, size_t max, s
     return count;
 }
 
-bool attn_f32_has_avx512(void)
-{
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vbmi") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
-#else
-    return false;
-#endif
-}
-
 size_t attn_f32_scan(const char *text, size_t n, float *out, size_t max, size_t *used)
 {
 #if defined(__x86_64__)
     size_t done = 0, at = 0, more = 1, here = 0;
 
-    if (!attn_f32_has_avx512())
+    if (!attn_is_wide())
         return attn_f32_scan_words(text, n, out, max, used);
     while (more > 0) {
-        done += attn_f32_scan_avx512(text + at, n - at, out + done, max - done, &here);
+        done += attn_f32_scan_wide(text + at, n - at, out + done, max - done, &here);
         at += here;
         if (done == max || at == n || text[at] == ']')
             break;

@@ -14,6 +14,7 @@
 
 #include "core/decimal.h"
 #include "core/decimal_private.h"
+#include "core/wide.h"
 #include "tests/numbers.h"
 
 static uint64_t seed;
@@ -584,7 +585,7 @@ int main(void)
         cmocka_unit_test(lists_of_one_form_are_read_with_another_at_any_place),
         cmocka_unit_test(scan_stops_in_front_of_what_it_must_not_judge)};
 
-    if (!attn_f32_has_avx512())
+    if (!attn_is_wide())
         print_message("skipped: lists read 64 bytes at once: no AVX-512 VBMI2 here\n");
     return cmocka_run_group_tests_name("decimal", tests, NULL, NULL);
 }

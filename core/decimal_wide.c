@@ -1,4 +1,4 @@
-/* Numbers of a list, 64 bytes at once: AVX-512 with VBMI2, for its byte-wise permutations.
+/* Numbers of a list.
  *
  * One bit for each byte says what it is. The grammar is arithmetic on those words: adding the bit of a
  * number's first digit to the digits carries to the byte behind them, for all numbers at once. The
@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#include "decimal_private.h"
+#include "wide.h"
 
 enum { WIDTH = 64, LANES = 4, LANE = 16 };
 
@@ -232,7 +232,7 @@ static size_t read_again(const char *p, const marks *m, uint64_t negative, uint6
     return count;
 }
 
-size_t attn_f32_scan_avx512(const char *text, size_t n, float *out, size_t max, size_t *used)
+size_t attn_f32_scan_wide(const char *text, size_t n, float *out, size_t max, size_t *used)
 {
     const char *p = text, *end = text + n;
     size_t done = 0;
