@@ -111,6 +111,7 @@ FORCE:
 # Only these files have instruction-set flags; the rest runs on any x86-64. -O3 keeps their
 # accumulators in registers.
 $(B)/core/kern_avx2.o: ISA := -O3 -mavx2 -mfma
+$(B)/core/kern_avx2print.o: ISA := -O3 -mavx2
 $(B)/core/kern_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
 $(B)/core/kern_neon.o: ISA := -O3
 
