@@ -28,23 +28,22 @@ static void *carve(carver *c, size_t n, size_t size)
 }
 
 /* One sequence's share, in parts that are carved for all sequences in turn, so that the rows of one part lie
- * behind each other: Q [T, H*d]; K and V of the new tokens side by side [kv_len, G*d + G*e]; the joined
- * context [T, H*e], unless it may overwrite Q (a task reads its block of Q before it writes there); K and V
- * packed. */
-typedef enum { PART_QUERY, PART_KEY_VALUE, PART_CONTEXT, PART_PACKED, PARTS } part;
+ * behind each other: Q [T, H*d]; the joined context [T, H*e], unless it may overwrite Q (a task reads its block
+ * of Q before it writes there); K and V packed. */
+typedef enum { PART_QUERY, PART_CONTEXT, PART_PACKED, PARTS } part;
+
+static size_t packed_floats(const attn_heads *n, size_t s_len)
+{
+    return n->num_kv_heads *
+           (attn_packed_floats(n->head_dim, s_len) + attn_packed_floats(s_len, n->v_head_dim));
+}
 
 static void *carve_part(carver *c, part which, const attn_layer *layer, const attn_heads *n,
                         const attn_sequence *s)
 {
-    size_t s_len = s->past_len + s->kv_len;
-
     switch (which) {
     case PART_QUERY:
         return carve(c, layer == NULL ? 0 : s->q_len * n->num_heads * n->head_dim, sizeof(float));
-    case PART_KEY_VALUE:
-        return carve(
-            c, layer == NULL ? 0 : s->kv_len * n->num_kv_heads * (n->head_dim + n->v_head_dim),
-            sizeof(float));
     case PART_CONTEXT:
         return carve(c,
                      layer == NULL || n->head_dim == n->v_head_dim
@@ -52,9 +51,7 @@ static void *carve_part(carver *c, part which, const attn_layer *layer, const at
                          : s->q_len * n->num_heads * n->v_head_dim,
                      sizeof(float));
     default:
-        return carve(c,
-                     n->num_kv_heads * (attn_packed_floats(n->head_dim, s_len) +
-                                        attn_packed_floats(s_len, n->v_head_dim)),
+        return carve(c, s->keys != NULL ? 0 : packed_floats(n, s->past_len + s->kv_len),
                      sizeof(float));
     }
 }
@@ -64,16 +61,13 @@ static void place_item(attn_item *it, float *const at[PARTS], const attn_layer *
 {
     const attn_sequence *s = it->seq;
     size_t hd = n->num_heads * n->head_dim, he = n->num_heads * n->v_head_dim;
-    size_t gd = n->num_kv_heads * n->head_dim, kv = gd + n->num_kv_heads * n->v_head_dim;
     float *joined = n->head_dim == n->v_head_dim ? at[PART_QUERY] : at[PART_CONTEXT];
 
     it->s_len = s->past_len + s->kv_len;
-    it->packed_key = at[PART_PACKED];
+    it->packed_key = s->keys != NULL ? (float *)(uintptr_t)s->keys : at[PART_PACKED];
     it->packed_value =
-        at[PART_PACKED] + n->num_kv_heads * attn_packed_floats(n->head_dim, it->s_len);
+        it->packed_key + n->num_kv_heads * attn_packed_floats(n->head_dim, it->s_len);
     it->query = layer != NULL ? (attn_view){at[PART_QUERY], n->head_dim, hd} : s->query;
-    it->key = layer != NULL ? (attn_view){at[PART_KEY_VALUE], n->head_dim, kv} : s->key;
-    it->value = layer != NULL ? (attn_view){at[PART_KEY_VALUE] + gd, n->v_head_dim, kv} : s->value;
     /* The heads are joined where the caller wants them, else in the workspace; without a layer the context
      * itself is the output. */
     if (s->joined_context != NULL)
@@ -86,10 +80,12 @@ static void place_item(attn_item *it, float *const at[PARTS], const attn_layer *
         it->context = (attn_view){NULL, 0, 0};
 }
 
-static size_t scratch_floats(const attn_heads *n, size_t longest)
+static size_t scratch_floats(const attn_layer *layer, const attn_heads *n, bool maps,
+                             size_t longest)
 {
-    return attn_tiles(STRIP_ROWS * n->head_dim, 16) * 16 +
-           STRIP_ROWS * (attn_tiles(longest, 16) * 16 + 16);
+    size_t strip = attn_strip_scratch(n, maps, longest);
+
+    return layer == NULL ? strip : attn_max(strip, attn_projection_scratch(layer));
 }
 
 size_t attn_sequence_bytes(const attn_layer *layer, const attn_heads *heads,
@@ -104,39 +100,47 @@ size_t attn_sequence_bytes(const attn_layer *layer, const attn_heads *heads,
     return c.used;
 }
 
-size_t attn_scratch_bytes(const attn_layer *layer, const attn_heads *heads, size_t longest,
-                          size_t workers)
+size_t attn_scratch_bytes(const attn_layer *layer, const attn_heads *heads,
+                          const attn_options *options, size_t longest, size_t workers)
 {
     attn_heads n = heads_of(layer, heads);
-    return workers * scratch_floats(&n, longest) * sizeof(float) + 64;
+    return workers * scratch_floats(layer, &n, attn_keeps_scores(options), longest) *
+               sizeof(float) +
+           64;
+}
+
+size_t attn_keys_bytes(const attn_layer *layer, const attn_heads *heads, const attn_sequence *seq)
+{
+    attn_heads n = heads_of(layer, heads);
+    return attn_max(packed_floats(&n, seq->past_len + seq->kv_len) * sizeof(float), 64);
 }
 
 /* --- the call -------------------------------------------------------------------------------- */
 
 static void number_tasks(attn_run *run)
 {
-    bool together = run->opt->want_maps && run->opt->reduce != ATTN_REDUCE_NONE;
-
     if (run->layer != NULL)
         attn_join_projections(run);
     for (size_t i = 0; i < run->n; i++) {
         attn_item *it = &run->items[i];
-        const attn_sequence *s = it->seq;
-        size_t strips = attn_tiles(s->q_len, STRIP_ROWS);
         size_t tasks[ATTN_PHASES] = {
-            [ATTN_PHASE_ROWS] = attn_tiles(attn_max(s->q_len, it->s_len), PACK_ROWS),
-            [ATTN_PHASE_STRIP] = strips * (together ? 1 : run->heads.num_heads),
+            [ATTN_PHASE_INPUT] = attn_input_tasks(run, it),
+            [ATTN_PHASE_STRIP] = run->keys_only ? 0 : attn_strip_tasks(run, it),
+            [ATTN_PHASE_OUTPUT] = attn_projection_tasks(run, it, ATTN_PROJECT_OUT),
         };
-        if (run->layer != NULL) {
-            tasks[ATTN_PHASE_PROJECT] = attn_projection_tasks(run, it, ATTN_PROJECT_Q) +
-                                        attn_projection_tasks(run, it, ATTN_PROJECT_KV);
-            tasks[ATTN_PHASE_OUTPUT] = attn_projection_tasks(run, it, ATTN_PROJECT_OUT);
-        }
         for (size_t phase = 0; phase < ATTN_PHASES; phase++) {
             it->first[phase] = run->tasks[phase];
             run->tasks[phase] += tasks[phase];
         }
     }
+}
+
+void attn_note_overflow(attn_run *run, const attn_item *it, size_t row)
+{
+    uint64_t place = (uint64_t)(it - run->items) << 32 | (uint32_t)row;
+    uint64_t known = atomic_load(&run->overflow);
+    while (place < known && !atomic_compare_exchange_weak(&run->overflow, &known, place))
+        ;
 }
 
 const attn_item *attn_find_item(const attn_run *run, attn_phase phase, size_t task, size_t *index)
@@ -155,8 +159,7 @@ const attn_item *attn_find_item(const attn_run *run, attn_phase phase, size_t ta
 
 static attn_status run_phases(attn_run *run, attn_pool *pool, attn_error *err)
 {
-    attn_pool_run(pool, run->tasks[ATTN_PHASE_PROJECT], attn_project_task, run);
-    attn_pool_run(pool, run->tasks[ATTN_PHASE_ROWS], attn_row_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_INPUT], attn_input_task, run);
     if (atomic_load(&run->dirty) && !attn_canceled(run))
         ATTN_TRY(attn_clean(run, err));
     attn_pool_run(pool, run->tasks[ATTN_PHASE_STRIP], attn_strip_task, run);
@@ -166,12 +169,50 @@ static attn_status run_phases(attn_run *run, attn_pool *pool, attn_error *err)
     return ATTN_OK;
 }
 
+/* Gives every sequence its share of the workspace. */
+static void place_items(attn_run *run, attn_sequence *seqs, void *workspace)
+{
+    carver c = {workspace, 0}, parts[PARTS]; /* each part begins where the one before ends */
+    size_t longest = 0;
+
+    run->items = carve(&c, run->n, sizeof(attn_item));
+    for (size_t i = 0; i < run->n; i++) {
+        const attn_sequence *s = &seqs[i];
+        longest = attn_max(longest, s->past_len + s->kv_len);
+        run->every_head |= s->output != NULL || s->joined_context != NULL || s->logsumexp != NULL ||
+                           s->query_out.data != NULL;
+    }
+    run->scratch_floats =
+        scratch_floats(run->layer, &run->heads, attn_keeps_scores(run->opt), longest);
+    run->scratch = carve(&c, run->workers * run->scratch_floats, sizeof(float));
+    for (part which = 0; which < PARTS; which++) {
+        parts[which] = c;
+        for (size_t i = 0; i < run->n && !run->keys_only; i++)
+            (void)carve_part(&c, which, run->layer, &run->heads, &seqs[i]);
+    }
+    for (size_t i = 0; i < run->n; i++) {
+        float *at[PARTS] = {NULL};
+        for (part which = 0; which < PARTS && !run->keys_only; which++)
+            at[which] = carve_part(&parts[which], which, run->layer, &run->heads, &seqs[i]);
+        run->items[i].seq = &seqs[i];
+        place_item(&run->items[i], at, run->layer, &run->heads);
+    }
+}
+
+static attn_status compute(attn_run *run, attn_pool *pool, attn_error *err)
+{
+    number_tasks(run);
+    uint64_t state = attn_flush_subnormals(); /* as the other workers do */
+    attn_status rc = run_phases(run, pool, err);
+    attn_restore_float_state(state);
+    return rc;
+}
+
 attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
                          const attn_options *options, attn_sequence *seqs, size_t n,
                          attn_pool *pool, void *workspace, const atomic_bool *cancel,
                          attn_stats *stats, attn_error *err)
 {
-    carver c = {workspace, 0};
     attn_run run = {
         .layer = layer,
         .heads = heads_of(layer, heads),
@@ -182,31 +223,8 @@ attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
     };
     atomic_init(&run.overflow, UINT64_MAX);
 
-    run.items = carve(&c, n, sizeof(attn_item));
-    size_t longest = 0;
-    for (size_t i = 0; i < n; i++)
-        longest = attn_max(longest, seqs[i].past_len + seqs[i].kv_len);
-    run.scratch_floats = scratch_floats(&run.heads, longest);
-    run.scratch = carve(&c, attn_pool_size(pool) * run.scratch_floats, sizeof(float));
-    carver parts[PARTS]; /* each begins where the one before ends */
-    for (part which = 0; which < PARTS; which++) {
-        parts[which] = c;
-        for (size_t i = 0; i < n; i++)
-            (void)carve_part(&c, which, layer, &run.heads, &seqs[i]);
-    }
-    for (size_t i = 0; i < n; i++) {
-        float *at[PARTS];
-        for (part which = 0; which < PARTS; which++)
-            at[which] = carve_part(&parts[which], which, layer, &run.heads, &seqs[i]);
-        run.items[i].seq = &seqs[i];
-        place_item(&run.items[i], at, layer, &run.heads);
-    }
-    number_tasks(&run);
-
-    uint64_t state = attn_flush_subnormals(); /* as the other workers do */
-    attn_status rc = run_phases(&run, pool, err);
-    attn_restore_float_state(state);
-    ATTN_TRY(rc);
+    place_items(&run, seqs, workspace);
+    ATTN_TRY(compute(&run, pool, err));
     uint64_t place = atomic_load(&run.overflow);
     if (place != UINT64_MAX)
         return attn_fail(
@@ -215,4 +233,27 @@ attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
             (unsigned long long)seqs[place >> 32].index, (unsigned long long)(place & UINT32_MAX));
     stats->fully_masked_rows = atomic_load(&run.fully_masked);
     return ATTN_OK;
+}
+
+attn_status attn_prepare(const attn_layer *layer, const attn_heads *heads,
+                         const attn_options *options, attn_sequence *seq, float *keys,
+                         attn_pool *pool, void *workspace, const atomic_bool *cancel,
+                         attn_error *err)
+{
+    attn_run run = {
+        .layer = layer,
+        .heads = heads_of(layer, heads),
+        .opt = options,
+        .n = 1,
+        .workers = attn_pool_size(pool),
+        .keys_only = true,
+        .cancel = cancel,
+    };
+
+    seq->keys = keys; /* where they shall be */
+    place_items(&run, seq, workspace);
+    seq->keys = NULL; /* they are not there yet */
+    attn_status rc = compute(&run, pool, err);
+    seq->keys = keys;
+    return rc;
 }

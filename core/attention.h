@@ -42,6 +42,7 @@ typedef struct {
     attn_view query, key, value;
 
     const float *past_key, *past_value; /* [G,P,d] and [G,P,e], contiguous, or both NULL */
+    const float *keys; /* all keys and values as attn_prepare() packed them, or NULL */
 
     int64_t causal_offset;
     int64_t position_offset;     /* rotary position of the first new token (query) */
@@ -86,11 +87,11 @@ typedef struct {
 } attn_stats;
 
 /* The workspace of a call: a share for each sequence (its lengths count, no data) and the workers'
- * scratch, which grows with the longest S. Never less than one line of 64 bytes in total. */
+ * scratch; with probability maps that grows with the longest S. Never less than one line of 64 bytes in total. */
 size_t attn_sequence_bytes(const attn_layer *layer, const attn_heads *heads,
                            const attn_sequence *seq);
-size_t attn_scratch_bytes(const attn_layer *layer, const attn_heads *heads, size_t longest,
-                          size_t workers);
+size_t attn_scratch_bytes(const attn_layer *layer, const attn_heads *heads,
+                          const attn_options *options, size_t longest, size_t workers);
 
 /* Computes n sequences. layer != NULL: the whole layer (heads is ignored); NULL: attention alone.
  * `workspace` holds the sum of these, aligned to 64. `cancel` may be NULL; once it is true the
@@ -103,5 +104,16 @@ ATTN_NODISCARD attn_status attn_forward(const attn_layer *layer, const attn_head
                                         const attn_options *options, attn_sequence *seqs, size_t n,
                                         attn_pool *pool, void *workspace, const atomic_bool *cancel,
                                         attn_stats *stats, attn_error *err);
+
+/* A long sequence can be computed in slices of its query rows: attn_prepare() packs its keys and values once
+ * into `keys` (attn_keys_bytes(), aligned to 64) and writes key_out and value_out; then each slice is a sequence of
+ * its own for attn_forward(), with `keys` set and everything that counts or points to query rows moved along
+ * (x, q_len, causal_offset, position_offset, positions, mask, bias, results). The bits are those of one call.
+ * `seq` is the whole sequence; the workspace is that of a sequence with q_len 0 and `keys` set. */
+size_t attn_keys_bytes(const attn_layer *layer, const attn_heads *heads, const attn_sequence *seq);
+ATTN_NODISCARD attn_status attn_prepare(const attn_layer *layer, const attn_heads *heads,
+                                        const attn_options *options, attn_sequence *seq,
+                                        float *keys, attn_pool *pool, void *workspace,
+                                        const atomic_bool *cancel, attn_error *err);
 
 #endif

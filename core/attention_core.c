@@ -1,416 +1,396 @@
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention_private.h"
 #include "kern.h"
 
-void attn_row_range(const attn_run *run, const attn_item *it, size_t i, size_t *lo, size_t *hi)
-{
-    const attn_options *o = run->opt;
-    int64_t p = (int64_t)i + it->seq->causal_offset;
-    int64_t from = 0, to = (int64_t)it->s_len;
-
-    if (o->is_causal && p + 1 < to)
-        to = p + 1;
-    if (o->window.left >= 0 && p - o->window.left > from)
-        from = p - o->window.left;
-    if (o->window.right >= 0 && p + o->window.right + 1 < to)
-        to = p + o->window.right + 1;
-    if (from >= to)
-        from = to = 0;
-    *lo = (size_t)from;
-    *hi = (size_t)to;
-}
-
-static const unsigned char *mask_row(const attn_sequence *s, size_t h, size_t i)
-{
-    return s->mask == NULL ? NULL : s->mask + h * s->mask_stride[0] + i * s->mask_stride[1];
-}
-
-static const float *bias_row(const attn_sequence *s, size_t h, size_t i)
-{
-    return s->bias == NULL ? NULL : s->bias + h * s->bias_stride[0] + i * s->bias_stride[1];
-}
-
-bool attn_visible(const attn_run *run, const attn_item *it, size_t h, size_t i, size_t j)
-{
-    const attn_sequence *s = it->seq;
-    const unsigned char *mask = mask_row(s, h, i);
-    const float *bias = bias_row(s, h, i);
-    size_t lo = 0, hi = 0;
-
-    if (mask != NULL && mask[j * s->mask_stride[2]] == 0)
-        return false;
-    if (bias != NULL && bias[j * s->bias_stride[2]] == -INFINITY)
-        return false;
-    attn_row_range(run, it, i, &lo, &hi);
-    return j >= lo && j < hi;
-}
-
-void attn_note_overflow(attn_run *run, const attn_item *it, size_t row)
-{
-    uint64_t place = (uint64_t)(it - run->items) << 32 | (uint32_t)row;
-    uint64_t known = atomic_load(&run->overflow);
-    while (place < known && !atomic_compare_exchange_weak(&run->overflow, &known, place))
-        ;
-}
-
-static void soft_cap(float *x, size_t n, float cap)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] = cap * tanhf(x[i] / cap);
-}
-
-/* Adds what depends on the distance of query and key: ALiBi and T5's relative bias. */
-static void add_position_bias(const attn_run *run, const attn_item *it, size_t h, size_t i,
-                              float *scores, size_t lo, size_t hi)
-{
-    const attn_layer *l = run->layer;
-    int64_t p = (int64_t)i + it->seq->causal_offset;
-
-    if (l == NULL)
-        return;
-    if (l->slope != NULL) {
-        for (size_t j = lo; j < hi; j++)
-            scores[j] -= l->slope[h] * (float)llabs(p - (int64_t)j);
-    }
-    if (l->relative != NULL) {
-        int64_t most = (int64_t)l->spec.rel_max_distance;
-        const float *row = l->relative + h * (size_t)(2 * most + 1) + most;
-        for (size_t j = lo; j < hi; j++) {
-            int64_t rel = (int64_t)j - p;
-            scores[j] += row[rel < -most ? -most : rel > most ? most : rel];
-        }
-    }
-}
-
-/* Bias and mask by selection: what is not allowed becomes -Infinity whatever it held. Returns how many
- * keys are left. */
-static size_t apply_mask(const attn_sequence *s, size_t h, size_t i, float *scores, size_t lo,
-                         size_t hi)
-{
-    const unsigned char *mask = mask_row(s, h, i);
-    const float *bias = bias_row(s, h, i);
-    size_t left = hi - lo;
-
-    if (bias != NULL) {
-        size_t step = s->bias_stride[2];
-        for (size_t j = lo; j < hi; j++) {
-            float b = bias[j * step];
-            scores[j] = b == -INFINITY ? -INFINITY : scores[j] + b;
-            left -= b == -INFINITY;
-        }
-    }
-    if (mask != NULL) {
-        size_t step = s->mask_stride[2];
-        for (size_t j = lo; j < hi; j++) {
-            bool hidden = mask[j * step] == 0;
-            left -= hidden && !(bias != NULL && bias[j * s->bias_stride[2]] == -INFINITY);
-            scores[j] = hidden ? -INFINITY : scores[j];
-        }
-    }
-    return left;
-}
-
-/* Where head h's map goes: its place among the chosen ones, or run->opt->num_heads when not chosen. */
-static size_t map_slot(const attn_run *run, size_t h)
-{
-    const attn_options *o = run->opt;
-    if (!o->want_maps)
-        return o->num_heads;
-    if (o->heads == NULL)
-        return h;
-    for (size_t i = 0; i < o->num_heads; i++) {
-        if (o->heads[i] == h)
-            return i;
-    }
-    return o->num_heads;
-}
-
-/* Writes one map row: factor * row[j] at key j for j in [lo, hi), `outside` everywhere else. When heads are
- * reduced, `first` tells the first chosen head and the row is combined with what is there. */
-static void store_map_row(const attn_run *run, const attn_item *it, size_t slot, bool first,
-                          size_t i, const float *row, float factor, size_t lo, size_t hi,
-                          float outside)
-{
-    const attn_options *o = run->opt;
-    const attn_view *maps = &it->seq->maps;
-
-    if (i < o->q_from || i - o->q_from >= it->seq->map_rows)
-        return;
-    bool reduced = o->reduce != ATTN_REDUCE_NONE;
-    float *out = maps->data + (i - o->q_from) * maps->row_stride;
-    size_t end = o->k_from + it->seq->map_columns;
-    if (!reduced) {
-        out += slot * maps->head_stride;
-        lo = lo < o->k_from ? o->k_from : lo > end ? end : lo;
-        hi = hi > end ? end : hi < lo ? lo : hi;
-        for (size_t j = o->k_from; j < lo; j++)
-            out[j - o->k_from] = outside;
-        attn_kernels.scale(out + (lo - o->k_from), row + lo, hi - lo, factor);
-        for (size_t j = hi; j < end; j++)
-            out[j - o->k_from] = outside;
-        return;
-    }
-    for (size_t j = o->k_from; j < end; j++) {
-        float v = j >= lo && j < hi ? factor * row[j] : outside;
-        float *cell = out + (j - o->k_from);
-        if (first)
-            *cell = v;
-        else if (o->reduce == ATTN_REDUCE_MEAN)
-            *cell += v;
-        else
-            *cell = v > *cell ? v : *cell;
-    }
-}
-
-/* The chosen heads were summed; makes it their mean. */
-static void finish_mean(const attn_run *run, const attn_item *it, size_t r0, size_t r1)
-{
-    const attn_options *o = run->opt;
-    const attn_view *maps = &it->seq->maps;
-    size_t q_to = o->q_from + it->seq->map_rows;
-    size_t from = r0 > o->q_from ? r0 : o->q_from, to = r1 < q_to ? r1 : q_to;
-
-    for (size_t i = from; i < to; i++) {
-        float *row = maps->data + (i - o->q_from) * maps->row_stride;
-        for (size_t j = 0; j < it->seq->map_columns; j++)
-            row[j] /= (float)o->num_heads;
-    }
-}
-
+/* One head of one strip of query rows. */
 typedef struct {
     attn_run *run;
     const attn_item *it;
+    size_t h, g;     /* the head, and the one whose keys it uses */
+    size_t slot;     /* its place among the maps */
+    bool first;      /* of the heads that are reduced to one map */
     size_t r0, rows; /* of the strip */
     float *q;        /* [rows, d], already scaled */
-    float *scores;   /* [rows][width]; column 0 is key `base`, the begin of a panel */
-    size_t width, base;
-    float factor[STRIP_ROWS]; /* 1 / sum of each row's exponentials; 0 for a row without keys */
+    float *scores;   /* [rows][ld] */
+    size_t ld;
+    float *max, *sum, *factor; /* [rows] of the running softmax */
+    float *max_after;          /* [key tiles][rows], with kept scores */
+    size_t seen[STRIP_ROWS];   /* keys that each row may attend to, so far */
+    bool begun;                /* the context rows hold something */
 } strip;
 
-/* Scores of all rows with keys [from, to), and with the rest of their panels. */
-static void score_columns(strip *t, size_t h, size_t from, size_t to)
+/* Strips of a sequence are equal as far as they can be; rows of a tile are 6 at most. */
+static size_t strip_rows(const attn_options *o, size_t q_len, size_t s_len)
+{
+    size_t most = o->is_causal ? CAUSAL_ROWS : STRIP_ROWS;
+
+    if (attn_keeps_scores(o))
+        most = attn_max(attn_min(KEPT_FLOATS / attn_max(s_len, 1), most) / 6 * 6, 6);
+    size_t strips = attn_tiles(q_len, most);
+    return strips == 0 ? most : attn_min(attn_tiles(attn_tiles(q_len, strips), 6) * 6, most);
+}
+
+size_t attn_strip_tasks(const attn_run *run, const attn_item *it)
+{
+    const attn_options *o = run->opt;
+    bool together = o->want_maps && o->reduce != ATTN_REDUCE_NONE;
+    size_t strips = attn_tiles(it->seq->q_len, strip_rows(o, it->seq->q_len, it->s_len));
+
+    return strips * (together ? 1 : run->heads.num_heads);
+}
+
+/* Room of one row of scores; a little more than a power of two, so that rows do not share cache sets. */
+static size_t row_room(bool kept, size_t s_len)
+{
+    return (kept ? attn_tiles(s_len, 16) * 16 : KEY_TILE) + 16;
+}
+
+size_t attn_strip_scratch(const attn_heads *n, bool maps, size_t longest)
+{
+    size_t rows = STRIP_ROWS, states = 3 + (maps ? attn_tiles(longest, KEY_TILE) : 0);
+
+    if (maps)
+        rows = attn_max(attn_min(KEPT_FLOATS / attn_max(longest, 1), STRIP_ROWS), 6);
+    return attn_tiles(STRIP_ROWS * n->head_dim, 16) * 16 + rows * row_room(maps, longest) +
+           STRIP_ROWS * states;
+}
+
+/* Scores of all rows with keys [from, to), and with the rest of their panels; from begins a panel. */
+static void score_keys(const strip *t, float *scores, size_t from, size_t to)
 {
     const attn_heads *n = &t->run->heads;
-    size_t s_len = t->it->s_len, g = h / (n->num_heads / n->num_kv_heads);
-    const float *key = t->it->packed_key + g * attn_packed_floats(n->head_dim, s_len);
+    size_t s_len = t->it->s_len;
+    const float *key = t->it->packed_key + t->g * attn_packed_floats(n->head_dim, s_len);
 
-    t->base = from / attn_kernels.panel * attn_kernels.panel;
-    for (size_t j = t->base; j < to; j += attn_kernels.panel) {
+    for (size_t j = from; j < to; j += attn_kernels.panel) {
         size_t after = j + attn_kernels.panel;
         attn_kernels.product(&(attn_product){
             .m = t->rows,
-            .n = attn_panel_width(s_len, j / attn_kernels.panel),
+            .n = attn_min(attn_panel_width(s_len, j / attn_kernels.panel), KEY_TILE),
             .k = n->head_dim,
             .a = t->q,
             .lda = n->head_dim,
             .b = key + j * n->head_dim,
-            .c = t->scores + (j - t->base),
-            .ldc = t->width,
-            .next = after < to ? key + after * n->head_dim : NULL,
+            .c = scores + (j - from),
+            .ldc = t->ld,
+            .next = after < s_len ? key + after * n->head_dim : NULL,
         });
     }
 }
 
-/* The context rows of head h: exponentials times values of keys [base, end), divided by the sums. */
-static void weigh_values(const strip *t, size_t h, size_t end)
+/* The context rows so far times t->factor, plus exponentials times values of keys [from, to). */
+static void weigh_values(strip *t, const float *scores, size_t from, size_t to)
 {
     const attn_heads *n = &t->run->heads;
     const attn_view *context = &t->it->context;
-    size_t s_len = t->it->s_len, g = h / (n->num_heads / n->num_kv_heads);
-    const float *value = t->it->packed_value + g * attn_packed_floats(s_len, n->v_head_dim);
-    float *out = context->data + h * context->head_stride + t->r0 * context->row_stride;
+    size_t s_len = t->it->s_len, panel = attn_kernels.panel;
+    const float *value = t->it->packed_value + t->g * attn_packed_floats(s_len, n->v_head_dim);
+    float *out = context->data + t->h * context->head_stride + t->r0 * context->row_stride;
 
-    for (size_t c0 = 0; c0 < n->v_head_dim; c0 += attn_kernels.panel) {
-        size_t columns =
-            n->v_head_dim - c0 < attn_kernels.panel ? n->v_head_dim - c0 : attn_kernels.panel;
+    for (size_t r = 0; r < t->rows && t->begun; r++) {
+        float *row = out + r * context->row_stride;
+        if (t->factor[r] != 1.0F)
+            attn_kernels.scale(row, row, n->v_head_dim, t->factor[r]);
+    }
+    for (size_t c0 = 0; c0 < n->v_head_dim; c0 += panel) {
         attn_kernels.product(&(attn_product){
             .m = t->rows,
-            .n = columns,
-            .k = end - t->base,
-            .a = t->scores,
-            .lda = t->width,
-            .b = value + c0 * s_len +
-                 t->base * attn_panel_width(n->v_head_dim, c0 / attn_kernels.panel),
+            .n = attn_min(n->v_head_dim - c0, panel),
+            .k = to - from,
+            .a = scores,
+            .lda = t->ld,
+            .b = value + c0 * s_len + from * attn_panel_width(n->v_head_dim, c0 / panel),
             .c = out + c0,
             .ldc = context->row_stride,
+            .add = t->begun,
         });
     }
-    for (size_t r = 0; r < t->rows; r++) {
-        float *row = out + r * context->row_stride;
-        attn_kernels.scale(row, row, n->v_head_dim, t->factor[r]);
-        if (!attn_kernels.all_finite(row, n->v_head_dim))
-            attn_note_overflow(t->run, t->it, t->r0 + r);
-    }
-    const attn_sequence *s = t->it->seq;
-    if (t->run->layer != NULL || s->output == NULL || s->joined_context == NULL)
-        return;
-    for (size_t r = 0; r < t->rows; r++)
-        memcpy(s->output + h * s->output_head_stride + (t->r0 + r) * n->v_head_dim,
-               out + r * context->row_stride, n->v_head_dim * sizeof(float));
+    t->begun = true;
 }
 
 /* The stages before the mask show every cell, so they are computed over all the columns asked for, apart
  * from the softmax, whose work must not depend on what is asked. */
-static void store_raw_stage(strip *t, size_t h, size_t slot, bool first)
+static void store_raw_stage(strip *t)
 {
-    attn_run *run = t->run;
-    const attn_options *o = run->opt;
-    size_t end = o->k_from + t->it->seq->map_columns;
-    size_t to = end < t->it->s_len ? end : t->it->s_len;
+    const attn_options *o = t->run->opt;
+    size_t end = o->k_from + t->it->seq->map_columns, to = attn_min(end, t->it->s_len);
+    size_t begin = o->k_from / KEY_TILE * KEY_TILE;
 
-    if (o->k_from < to)
-        score_columns(t, h, o->k_from, to);
-    else
-        to = o->k_from;
+    for (size_t from = begin; from < to; from += KEY_TILE) {
+        size_t until = attn_min(from + KEY_TILE, to);
+        score_keys(t, t->scores, from, until);
+        for (size_t r = 0; r < t->rows; r++) {
+            float *row = t->scores + r * t->ld;
+            if (o->stage == ATTN_SOFTCAPPED && o->softcap > 0.0F)
+                attn_soft_cap(row, until - from, o->softcap);
+            if (!attn_kernels.all_finite(row, until - from))
+                attn_note_overflow(t->run, t->it, t->r0 + r);
+            attn_map_piece(t->run, t->it, t->slot, t->first, t->r0 + r, row, 1.0F, from, until);
+        }
+    }
+    for (size_t r = 0; r < t->rows; r++)
+        attn_map_fill(t->run, t->it, t->slot, t->first, t->r0 + r, 0.0F, to, end);
+}
+
+/* Scores of the tile [from, to) become what the softmax takes: masked ones are -Infinity. */
+static void mask_tile(strip *t, float *scores, size_t from, size_t to)
+{
+    bool plain = attn_scores_are_plain(t->run, t->it);
+    bool mapped = t->slot < t->run->opt->num_heads && t->run->opt->stage == ATTN_MASKED;
+    size_t room = attn_tiles(to - from, attn_kernels.lanes) * attn_kernels.lanes;
+
     for (size_t r = 0; r < t->rows; r++) {
-        float *row = t->scores + r * t->width - t->base; /* row[j] is key j */
-        if (o->stage == ATTN_SOFTCAPPED && o->softcap > 0.0F)
-            soft_cap(row + o->k_from, to - o->k_from, o->softcap);
-        if (!attn_kernels.all_finite(row + o->k_from, to - o->k_from))
-            attn_note_overflow(run, t->it, t->r0 + r);
-        store_map_row(run, t->it, slot, first, t->r0 + r, row, 1.0F, o->k_from, to, 0.0F);
+        size_t lo = 0, hi = 0;
+        float *x = scores + r * t->ld;
+        attn_row_range(t->run, t->it, t->r0 + r, &lo, &hi);
+        lo = attn_min(attn_max(lo, from), to) - from;
+        hi = attn_max(attn_min(hi, to), from + lo) - from;
+        for (size_t j = 0; j < lo; j++)
+            x[j] = -INFINITY;
+        for (size_t j = hi; j < room; j++)
+            x[j] = -INFINITY;
+        t->seen[r] +=
+            plain ? hi - lo
+                  : attn_mask_scores(t->run, t->it, t->h, t->r0 + r, x + lo, from + lo, from + hi);
+        if (mapped)
+            attn_map_piece(t->run, t->it, t->slot, t->first, t->r0 + r, x, 1.0F, from, to);
     }
 }
 
-/* Scores of row r become exponentials over keys [lo, hi); the rest of [base, end) becomes zero. Returns the
- * row's logsumexp, -Infinity for a row without keys. */
-static float softmax_row(strip *t, size_t h, size_t r, size_t lo, size_t hi, size_t end,
-                         size_t slot, bool first)
+/* The probabilities of row r over keys [from, to): each tile was taken relative to the largest score then. */
+static void store_probabilities(const strip *t, size_t r, float inverse, size_t from, size_t to)
+{
+    const float *x = t->scores + r * t->ld;
+    float known = -INFINITY, factor = 0.0F;
+
+    for (size_t j = from, tile = 0; j < to; tile++) {
+        size_t end = attn_min((j / KEY_TILE + 1) * KEY_TILE, to);
+        float max = t->max_after[tile * t->rows + r];
+        if (max != known) {
+            known = max;
+            factor = max == t->max[r] ? inverse : expf(max - t->max[r]) * inverse;
+        }
+        attn_map_piece(t->run, t->it, t->slot, t->first, t->r0 + r, x + (j - from), factor, j, end);
+        j = end;
+    }
+}
+
+/* The map row's keys outside of [from, to), and its probabilities. */
+static void finish_map_row(const strip *t, size_t r, float inverse, size_t from, size_t to)
+{
+    const attn_options *o = t->run->opt;
+    float outside = o->stage == ATTN_MASKED ? -INFINITY : 0.0F;
+
+    attn_map_fill(t->run, t->it, t->slot, t->first, t->r0 + r, outside, 0, from);
+    if (attn_keeps_scores(o))
+        store_probabilities(t, r, inverse, from, to);
+    attn_map_fill(t->run, t->it, t->slot, t->first, t->r0 + r, outside, to, SIZE_MAX);
+}
+
+/* All tiles are done: context rows are divided by their sums, and the row's other results are written. */
+static void finish_row(const strip *t, size_t r, size_t from, size_t to)
 {
     attn_run *run = t->run;
-    const attn_options *o = run->opt;
-    size_t i = t->r0 + r;
-    float *row = t->scores + r * t->width - t->base; /* row[j] is key j */
-    bool mapped = slot < o->num_heads;
-    float logsumexp = -INFINITY;
+    const attn_sequence *s = t->it->seq;
+    const attn_view *context = &t->it->context;
+    size_t i = t->r0 + r, e = run->heads.v_head_dim;
+    bool empty = t->seen[r] == 0;
+    float inverse = empty ? 0.0F : 1.0F / t->sum[r];
 
-    if (o->softcap > 0.0F)
-        soft_cap(row + lo, hi - lo, o->softcap);
-    add_position_bias(run, t->it, h, i, row, lo, hi);
-    size_t left = apply_mask(t->it->seq, h, i, row, lo, hi);
-    if (mapped && o->stage == ATTN_MASKED)
-        store_map_row(run, t->it, slot, first, i, row, 1.0F, lo, hi, -INFINITY);
-
-    t->factor[r] = 0.0F;
-    if (left == 0) {
-        lo = hi = t->base;
+    if (empty)
         atomic_fetch_add(&run->fully_masked, 1);
-    } else {
-        float max = attn_kernels.row_max(row + lo, hi - lo);
-        float sum = attn_kernels.exp_sum(row + lo, hi - lo, max);
-        if (!isfinite(max) || !isfinite(sum))
-            attn_note_overflow(run, t->it, i);
-        logsumexp = max + logf(sum);
-        t->factor[r] = 1.0F / sum;
-    }
-    memset(row + t->base, 0, (lo - t->base) * sizeof(float));
-    memset(row + hi, 0, (end - hi) * sizeof(float));
-    if (mapped && o->stage == ATTN_PROBABILITIES)
-        store_map_row(run, t->it, slot, first, i, row, t->factor[r], lo, hi, 0.0F);
-    return logsumexp;
+    else if (!isfinite(t->max[r]) || !isfinite(t->sum[r]))
+        attn_note_overflow(run, t->it, i);
+    if (s->logsumexp != NULL)
+        s->logsumexp[t->h * s->lse_head_stride + i] =
+            empty ? -INFINITY : t->max[r] + logf(t->sum[r]);
+    if (t->slot < run->opt->num_heads &&
+        (run->opt->stage == ATTN_MASKED || attn_keeps_scores(run->opt)))
+        finish_map_row(t, r, inverse, from, to);
+    if (context->data == NULL)
+        return;
+    float *row = context->data + t->h * context->head_stride + i * context->row_stride;
+    if (!t->begun)
+        memset(row, 0, e * sizeof(float));
+    attn_kernels.scale(row, row, e, inverse);
+    /* What is not finite here shows in every output of the row, which are checked. */
+    if ((run->layer == NULL || s->output == NULL) && !attn_kernels.all_finite(row, e))
+        attn_note_overflow(run, t->it, i);
+    if (run->layer == NULL && s->output != NULL && s->joined_context != NULL)
+        memcpy(s->output + t->h * s->output_head_stride + i * e, row, e * sizeof(float));
 }
 
 /* Is there anything to compute for a head of this strip but the number of its empty rows? */
-static bool strip_wanted(const strip *t, size_t slot)
+static bool strip_wanted(const strip *t)
 {
     const attn_options *o = t->run->opt;
     const attn_sequence *s = t->it->seq;
     bool mapped =
-        slot < o->num_heads && t->r0 < o->q_from + s->map_rows && t->r0 + t->rows > o->q_from;
+        t->slot < o->num_heads && t->r0 < o->q_from + s->map_rows && t->r0 + t->rows > o->q_from;
 
     return mapped || t->it->context.data != NULL || s->logsumexp != NULL;
 }
 
-static void count_masked_rows(const strip *t, size_t h)
+static void count_masked_rows(const strip *t)
 {
     for (size_t i = t->r0; i < t->r0 + t->rows; i++) {
         size_t lo = 0, hi = 0;
         attn_row_range(t->run, t->it, i, &lo, &hi);
-        while (lo < hi && !attn_visible(t->run, t->it, h, i, lo))
+        while (lo < hi && !attn_visible(t->run, t->it, t->h, i, lo))
             lo++;
         if (lo == hi)
             atomic_fetch_add(&t->run->fully_masked, 1);
     }
 }
 
-/* One head of a strip: scores over the keys that any of its rows may see, softmax, times V. */
-static void strip_head(strip *t, size_t h, bool first)
+/* Keys [*from, *to) that any row of the strip may see; *from begins a panel. */
+static void strip_range(const strip *t, size_t *from, size_t *to)
+{
+    *from = t->it->s_len;
+    *to = 0;
+    for (size_t r = 0; r < t->rows; r++) {
+        size_t lo = 0, hi = 0;
+        attn_row_range(t->run, t->it, t->r0 + r, &lo, &hi);
+        if (lo < hi) {
+            *from = attn_min(*from, lo);
+            *to = attn_max(*to, hi);
+        }
+    }
+    *from = *from < *to ? *from / attn_kernels.panel * attn_kernels.panel : *to;
+}
+
+/* Scores, softmax as far as it goes, values. */
+static void weigh_tile(strip *t, float *scores, size_t from, size_t to)
+{
+    score_keys(t, scores, from, to);
+    mask_tile(t, scores, from, to);
+    attn_kernels.softmax(&(attn_softmax){
+        .x = scores,
+        .rows = t->rows,
+        .n = attn_tiles(to - from, attn_kernels.lanes) * attn_kernels.lanes,
+        .ld = t->ld,
+        .max = t->max,
+        .sum = t->sum,
+        .factor = t->factor,
+    });
+    if (t->it->context.data != NULL)
+        weigh_values(t, scores, from, to);
+}
+
+/* Does the mask leave any key of the tile to any row? */
+static bool tile_visible(const strip *t, size_t from, size_t to)
+{
+    const attn_sequence *s = t->it->seq;
+    size_t rows = s->mask != NULL && s->mask_stride[1] == 0 ? 1 : t->rows; /* all alike */
+
+    for (size_t r = 0; r < rows && s->mask != NULL; r++) {
+        const unsigned char *row =
+            s->mask + t->h * s->mask_stride[0] + (t->r0 + r) * s->mask_stride[1];
+        for (size_t j = from; j < to; j++) {
+            if (row[j * s->mask_stride[2]] != 0)
+                return true;
+        }
+    }
+    return s->mask == NULL;
+}
+
+/* Nobody sees the tile: the results so far stand, the maps say so. */
+static void skip_tile(strip *t, float *scores, size_t from, size_t to, bool kept)
+{
+    for (size_t r = 0; r < t->rows; r++) {
+        if (kept)
+            memset(scores + r * t->ld, 0, (to - from) * sizeof(float));
+        if (t->slot < t->run->opt->num_heads && t->run->opt->stage == ATTN_MASKED)
+            attn_map_fill(t->run, t->it, t->slot, t->first, t->r0 + r, -INFINITY, from, to);
+    }
+}
+
+/* One head of a strip: key tile by key tile, scores, softmax as far as it goes, times V. */
+static void strip_head(strip *t)
 {
     attn_run *run = t->run;
-    const attn_item *it = t->it;
-    const attn_heads *n = &run->heads;
     const attn_options *o = run->opt;
-    size_t slot = map_slot(run, h), lo = it->s_len, hi = 0;
+    size_t d = run->heads.head_dim, begin = 0, end = 0;
+    const attn_view *query = &t->it->query;
 
-    if (!strip_wanted(t, slot)) {
-        count_masked_rows(t, h);
+    t->begun = false;
+    t->slot = attn_map_slot(o, t->h);
+    t->g = t->h / (run->heads.num_heads / run->heads.num_kv_heads);
+    if (!strip_wanted(t)) {
+        count_masked_rows(t);
         return;
     }
     for (size_t r = 0; r < t->rows; r++) {
-        size_t from = 0, to = 0;
-        attn_row_range(run, it, t->r0 + r, &from, &to);
-        if (from < to) {
-            lo = from < lo ? from : lo;
-            hi = to > hi ? to : hi;
-        }
+        attn_kernels.scale(
+            t->q + r * d, query->data + t->h * query->head_stride + (t->r0 + r) * query->row_stride,
+            d, o->scale);
+        t->max[r] = -INFINITY;
+        t->sum[r] = 0.0F;
+        t->seen[r] = 0;
     }
-    if (lo > hi)
-        lo = hi;
-    for (size_t r = 0; r < t->rows; r++)
-        attn_kernels.scale(t->q + r * n->head_dim,
-                           it->query.data + h * it->query.head_stride +
-                               (t->r0 + r) * it->query.row_stride,
-                           n->head_dim, o->scale);
-    if (slot < o->num_heads && (o->stage == ATTN_SCORES || o->stage == ATTN_SOFTCAPPED))
-        store_raw_stage(t, h, slot, first);
+    if (t->slot < o->num_heads && (o->stage == ATTN_SCORES || o->stage == ATTN_SOFTCAPPED))
+        store_raw_stage(t);
 
-    score_columns(t, h, lo, hi);
-    for (size_t r = 0; r < t->rows; r++) {
-        size_t from = 0, to = 0;
-        attn_row_range(run, it, t->r0 + r, &from, &to);
-        if (from == to)
-            from = to = t->base;
-        float lse = softmax_row(t, h, r, from, to, hi, slot, first);
-        if (it->seq->logsumexp != NULL)
-            it->seq->logsumexp[h * it->seq->lse_head_stride + t->r0 + r] = lse;
+    bool kept = attn_keeps_scores(o) && t->slot < o->num_heads;
+    strip_range(t, &begin, &end);
+    for (size_t from = begin, to = 0, tile = 0; from < end && !attn_canceled(run);
+         from = to, tile++) {
+        to = attn_min((from / KEY_TILE + 1) * KEY_TILE, end);
+        float *scores = t->scores + (kept ? from - begin : 0);
+        if (tile_visible(t, from, to))
+            weigh_tile(t, scores, from, to);
+        else
+            skip_tile(t, scores, from, to, kept);
+        if (kept)
+            memcpy(t->max_after + tile * t->rows, t->max, t->rows * sizeof(float));
     }
-    if (it->context.data != NULL)
-        weigh_values(t, h, hi);
+    for (size_t r = 0; r < t->rows; r++)
+        finish_row(t, r, begin, end);
+    attn_kernels.end_streams();
 }
 
 void attn_strip_task(void *arg, size_t task, size_t worker)
 {
     attn_run *run = arg;
     const attn_options *o = run->opt;
-    size_t n_heads = run->heads.num_heads, index = 0;
+    size_t index = 0;
 
-    if (run->cancel != NULL && atomic_load(run->cancel))
+    if (attn_canceled(run))
         return;
     const attn_item *it = attn_find_item(run, ATTN_PHASE_STRIP, task, &index);
     bool together = o->want_maps && o->reduce != ATTN_REDUCE_NONE;
-    size_t strips = (it->seq->q_len + STRIP_ROWS - 1) / STRIP_ROWS;
+    size_t most = strip_rows(o, it->seq->q_len, it->s_len),
+           strips = attn_tiles(it->seq->q_len, most);
     /* Strips of one head follow each other, so that its keys and values stay in cache; the last strips come
      * first: with causality they are the longest. */
-    size_t r0 = (strips - 1 - index % strips) * STRIP_ROWS;
-    size_t rows = it->seq->q_len - r0 < STRIP_ROWS ? it->seq->q_len - r0 : STRIP_ROWS;
-    strip t = {.run = run, .it = it, .r0 = r0, .rows = rows};
+    size_t r0 = (strips - 1 - index % strips) * most;
+    strip t = {
+        .run = run,
+        .it = it,
+        .r0 = r0,
+        .rows = attn_min(it->seq->q_len - r0, most),
+        .h = together ? 0 : index / strips,
+        .first = true,
+        .ld = row_room(attn_keeps_scores(o), it->s_len),
+    };
 
-    t.q = run->scratch + worker * run->scratch_floats;
-    t.scores = t.q + (STRIP_ROWS * run->heads.head_dim + 15) / 16 * 16;
-    t.width = (it->s_len + 15) / 16 * 16 + 16;
+    t.max = run->scratch + worker * run->scratch_floats;
+    t.sum = t.max + STRIP_ROWS;
+    t.factor = t.sum + STRIP_ROWS;
+    t.q = t.factor + STRIP_ROWS;
+    t.scores = t.q + attn_tiles(STRIP_ROWS * run->heads.head_dim, 16) * 16;
+    t.max_after = t.scores + most * t.ld;
     if (!together) {
-        strip_head(&t, index / strips, true);
+        strip_head(&t);
         return;
     }
-    bool first = true;
-    for (size_t h = 0; h < n_heads; h++) {
-        strip_head(&t, h, first);
-        if (map_slot(run, h) < o->num_heads)
-            first = false;
+    for (; t.h < run->heads.num_heads; t.h++) {
+        strip_head(&t);
+        if (t.slot < o->num_heads)
+            t.first = false;
     }
     if (o->reduce == ATTN_REDUCE_MEAN)
-        finish_mean(run, it, r0, r0 + rows);
+        attn_map_mean(run, it, r0, r0 + t.rows);
 }

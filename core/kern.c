@@ -6,11 +6,6 @@
 
 attn_kern attn_kernels;
 
-static void init_ref(attn_kern *k)
-{
-    attn_kern_init_ref(k);
-}
-
 static void init_blas(attn_kern *k)
 {
     attn_kern_init_ref(k);
@@ -18,28 +13,15 @@ static void init_blas(attn_kern *k)
 }
 
 #if defined(__x86_64__)
-static void init_avx2(attn_kern *k)
-{
-    init_blas(k);
-    attn_kern_init_avx2(k);
-}
-
-static void init_avx512(attn_kern *k)
-{
-    init_blas(k);
-    attn_kern_init_avx512(k);
-}
+#define init_avx2   attn_kern_init_avx2
+#define init_avx512 attn_kern_init_avx512
 #else /* no processor of another kind has the flags */
 #define init_avx2   NULL
 #define init_avx512 NULL
 #endif
 
 #if defined(__aarch64__)
-static void init_neon(attn_kern *k)
-{
-    init_blas(k);
-    attn_kern_init_neon(k);
-}
+#define init_neon attn_kern_init_neon
 #else
 #define init_neon NULL
 #endif
@@ -54,7 +36,7 @@ static const struct {
     {"avx2", ATTN_CPU_AVX2, init_avx2},
     {"neon", ATTN_CPU_NEON, init_neon},
     {"blas", 0, init_blas},
-    {"ref", 0, init_ref},
+    {"ref", 0, attn_kern_init_ref},
 };
 
 attn_status attn_kern_init(const char *isa, attn_error *err)
@@ -96,8 +78,6 @@ size_t attn_packed_floats(size_t k, size_t n)
     return k * (full + (n - full + lanes - 1) / lanes * lanes);
 }
 
-enum { LINE = 16 }; /* floats of a cache line */
-
 void attn_pack_transposed(float *packed, size_t k, size_t n, size_t c0, const float *in,
                           size_t rows, size_t stride)
 {
@@ -106,16 +86,9 @@ void attn_pack_transposed(float *packed, size_t k, size_t n, size_t c0, const fl
         size_t width = attn_panel_width(n, p);
         size_t take = rows - done < attn_kernels.panel - at ? rows - done : attn_kernels.panel - at;
         float *to = packed + p * attn_kernels.panel * k + at;
-        const float *from = in + done * stride;
-        for (size_t l0 = 0; l0 < k; l0 += LINE) { /* whole lines of `in` at a time */
-            size_t l1 = l0 + LINE < k ? l0 + LINE : k;
-            for (size_t r = 0; r < take; r++) {
-                for (size_t l = l0; l < l1; l++)
-                    to[l * width + r] = from[r * stride + l];
-            }
-        }
-        done += take;
+        attn_kernels.transpose(to, width, in + done * stride, stride, take, k);
         size_t end = at + take;
+        done += take;
         if (c0 + done == n && end < width) {
             for (size_t l = 0; l < k; l++)
                 memset(packed + p * attn_kernels.panel * k + l * width + end, 0,

@@ -29,14 +29,30 @@ typedef struct {
     const float *next; /* the panel that this thread reads next, to be fetched ahead; or NULL */
 } attn_product;
 
+/* One more stretch of the scores of some rows, in the running softmax of Milakov and Gimelshein (2018, arXiv
+ * 1805.02867): every x becomes exp(x - max) with the largest score seen so far; max and sum (at first
+ * -Infinity and 0) are brought up to date, and what was gathered from earlier stretches must be multiplied by
+ * factor = exp(old max - max). NaN stays and shows in the sum. Relative error of an x: 2e-7 + 6e-8 times the distance
+ * from max; below 2^-126 it may be 0. */
+typedef struct {
+    float *x; /* rows of n, row stride ld */
+    size_t rows, n, ld;
+    float *max, *sum, *factor; /* [rows] */
+} attn_softmax;
+
 typedef struct {
     const char *isa;
     size_t panel, lanes;
     bool rows_independent; /* an element's bits do not depend on m: true but for blas */
     void (*product)(const attn_product *p);
-    float (*row_max)(const float *x, size_t n);      /* NaN is skipped; n = 0: -Infinity */
-    float (*exp_sum)(float *x, size_t n, float max); /* x = exp(x - max); returns the sum */
+    void (*softmax)(const attn_softmax *s); /* n a multiple of lanes */
+    /* out = factor x; "stream" is for what will not be read soon, and its thread calls end_streams() before others
+     * may read it. */
     void (*scale)(float *out, const float *x, size_t n, float factor);
+    void (*stream)(float *out, const float *x, size_t n, float factor);
+    void (*end_streams)(void);
+    void (*transpose)(float *out, size_t out_stride, const float *in, size_t in_stride, size_t rows,
+                      size_t columns); /* out[c][r] = in[r][c] */
     bool (*all_finite)(const float *x, size_t n);
     double (*fma_burst)(size_t n); /* n rounds of multiply-adds; returns the flops of one round */
 } attn_kern;
@@ -62,6 +78,8 @@ void attn_pack_transposed(float *packed, size_t k, size_t n, size_t c0, const fl
 void attn_pack_rows(float *packed, size_t k, size_t n, size_t r0, const float *in, size_t rows,
                     size_t stride);
 
+void attn_transpose_plain(float *out, size_t out_stride, const float *in, size_t in_stride,
+                          size_t rows, size_t columns);
 void attn_kern_init_ref(attn_kern *k);  /* kern_ref.c */
 void attn_kern_init_blas(attn_kern *k); /* gemm.c */
 #if defined(__x86_64__)

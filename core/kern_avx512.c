@@ -3,120 +3,84 @@
 
 #include <immintrin.h>
 #include <math.h>
+#include <stdint.h>
 
 #include "kern.h"
 #include "kern_unroll.h"
 
-static __mmask16 tail_mask(size_t n)
+static __mmask16 first_lanes(size_t n)
 {
-    return (__mmask16)((1U << n) - 1U); /* n < 16 */
+    return (__mmask16)((1U << n) - 1U); /* n <= 16 */
 }
 
-static float row_max_avx512(const float *x, size_t n)
+/* exp(x) = 2^t with t = x log2(e): 2^floor(t) times a polynomial of degree 6 in the rest, 1 at 0 (largest
+ * relative error 2e-9 before rounding, by reweighted least squares). Rounding t adds 6e-8 |x|. */
+INLINE __m512 exp_negative(__m512 x)
 {
-    __m512 acc = _mm512_set1_ps(-INFINITY);
-    size_t i = 0;
-
-    for (; i + 16 <= n; i += 16) /* maxps gives operand two on NaN: x first skips NaN */
-        acc = _mm512_max_ps(_mm512_loadu_ps(x + i), acc);
-    __mmask16 tail = tail_mask(n - i);
-    acc = _mm512_mask_max_ps(acc, tail, _mm512_maskz_loadu_ps(tail, x + i), acc);
-    return _mm512_reduce_max_ps(acc);
-}
-
-/* exp(x) for x <= 0, NaN stays: 2^k * e^r with |r| <= ln2/2, e^r by its Taylor polynomial of degree 7
- * (remainder 5e-9 relative). Below -110 the result rounds to 0, so that is where x is held; -Infinity
- * thus gives exactly 0. */
-static __m512 exp_negative(__m512 x)
-{
-    const __m512 log2e = _mm512_set1_ps(1.44269504F);
-    const __m512 ln2_high = _mm512_set1_ps(0.693359375F), ln2_low = _mm512_set1_ps(-2.12194440e-4F);
-
-    x = _mm512_max_ps(_mm512_set1_ps(-110.0F), x); /* x second: NaN goes through */
-    __m512 k = _mm512_roundscale_ps(_mm512_mul_ps(x, log2e),
-                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 r = _mm512_fnmadd_ps(k, ln2_high, x);
-    r = _mm512_fnmadd_ps(k, ln2_low, r);
-    __m512 p = _mm512_set1_ps(1.0F / 5040.0F);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F / 720.0F));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F / 120.0F));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F / 24.0F));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F / 6.0F));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5F));
+    enum { FLOOR = 0x09 };
+    __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504F));
+    __m512 r = _mm512_reduce_ps(t, FLOOR); /* 0 for -Infinity */
+    __m512 p = _mm512_set1_ps(0.000216129149F);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.00124678458F));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.00967545155F));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.0554852821F));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.240229309F));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.693147063F));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F));
-    return _mm512_scalef_ps(p, k);
+    return _mm512_scalef_ps(p, t); /* which takes the floor itself */
 }
 
-static float exp_sum_avx512(float *x, size_t n, float max)
+/* 16 by 16: rows are read where there are any, columns are written where there are any. */
+static void transpose_block(float *out, size_t out_stride, const float *in, size_t in_stride,
+                            size_t rows, size_t columns)
 {
-    __m512 m = _mm512_set1_ps(max), sum0 = _mm512_setzero_ps(), sum1 = _mm512_setzero_ps();
-    size_t i = 0;
+    __m512 a[16], b[16];
+    __mmask16 some = first_lanes(columns), written = first_lanes(rows);
 
-    for (; i + 32 <= n; i += 32) {
-        __m512 a = exp_negative(_mm512_sub_ps(_mm512_loadu_ps(x + i), m));
-        __m512 b = exp_negative(_mm512_sub_ps(_mm512_loadu_ps(x + i + 16), m));
-        _mm512_storeu_ps(x + i, a);
-        _mm512_storeu_ps(x + i + 16, b);
-        sum0 = _mm512_add_ps(sum0, a);
-        sum1 = _mm512_add_ps(sum1, b);
+    /* clang-format off */
+    UNROLL for (size_t r = 0; r < 16; r++)
+        a[r] = r < rows ? _mm512_maskz_loadu_ps(some, in + r * in_stride) : _mm512_setzero_ps();
+    UNROLL for (size_t r = 0; r < 16; r += 2) {
+        b[r] = _mm512_unpacklo_ps(a[r], a[r + 1]);
+        b[r + 1] = _mm512_unpackhi_ps(a[r], a[r + 1]);
     }
-    for (; i < n; i += 16) {
-        __mmask16 part = n - i < 16 ? tail_mask(n - i) : 0xffff;
-        __m512 a = exp_negative(_mm512_sub_ps(_mm512_maskz_loadu_ps(part, x + i), m));
-        _mm512_mask_storeu_ps(x + i, part, a);
-        sum0 = _mm512_mask_add_ps(sum0, part, sum0, a);
+    UNROLL for (size_t r = 0; r < 16; r += 4) {
+        for (size_t h = 0; h < 2; h++) {
+            __m512d x = _mm512_castps_pd(b[r + h]), y = _mm512_castps_pd(b[r + h + 2]);
+            a[r + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+            a[r + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+        }
+    } /* lane group g of a[4q + c] is now rows 4q .. 4q+3 of column 4g + c */
+    UNROLL for (size_t c = 0; c < 4; c++) {
+        __m512 low = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88);
+        __m512 high = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd);
+        __m512 low2 = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88);
+        __m512 high2 = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd);
+        b[c] = _mm512_shuffle_f32x4(low, low2, 0x88);
+        b[8 + c] = _mm512_shuffle_f32x4(low, low2, 0xdd);
+        b[4 + c] = _mm512_shuffle_f32x4(high, high2, 0x88);
+        b[12 + c] = _mm512_shuffle_f32x4(high, high2, 0xdd);
     }
-    return _mm512_reduce_add_ps(_mm512_add_ps(sum0, sum1));
-}
-
-static void scale_avx512(float *out, const float *x, size_t n, float factor)
-{
-    __m512 f = _mm512_set1_ps(factor);
-    size_t i = 0;
-
-    for (; i + 16 <= n; i += 16)
-        _mm512_storeu_ps(out + i, _mm512_mul_ps(_mm512_loadu_ps(x + i), f));
-    __mmask16 tail = tail_mask(n - i);
-    _mm512_mask_storeu_ps(out + i, tail, _mm512_mul_ps(_mm512_maskz_loadu_ps(tail, x + i), f));
-}
-
-static bool all_finite_avx512(const float *x, size_t n)
-{
-    __mmask16 bad = 0;
-    size_t i = 0;
-
-    enum { NAN_OR_INF = 0x01 | 0x08 | 0x10 | 0x80 }; /* quiet NaN, +Inf, -Inf, signaling NaN */
-    for (; i + 16 <= n; i += 16)
-        bad |= _mm512_fpclass_ps_mask(_mm512_loadu_ps(x + i), NAN_OR_INF);
-    bad |= _mm512_fpclass_ps_mask(_mm512_maskz_loadu_ps(tail_mask(n - i), x + i), NAN_OR_INF);
-    return bad == 0;
-}
-
-static double fma_burst_avx512(size_t n)
-{
-    enum { CHAINS = 16 };
-    const __m512 a = _mm512_set1_ps(0.999F), b = _mm512_set1_ps(0.001F);
-    volatile float sink;
-    __m512 x[CHAINS];
-
-    for (size_t c = 0; c < CHAINS; c++)
-        x[c] = b;
-    for (size_t i = 0; i < n; i++) {
-        UNROLL
-        for (size_t c = 0; c < CHAINS; c++)
-            x[c] = _mm512_fmadd_ps(x[c], a, b);
+    UNROLL for (size_t c = 0; c < 16; c++) {
+        if (c < columns)
+            _mm512_mask_storeu_ps(out + c * out_stride, written, b[c]);
     }
-    for (size_t c = 1; c < CHAINS; c++)
-        x[0] = _mm512_add_ps(x[0], x[c]);
-    sink = _mm512_reduce_add_ps(x[0]);
-    (void)sink;
-    return 2.0 * 16 * CHAINS;
+    /* clang-format on */
+}
+
+static void transpose(float *out, size_t out_stride, const float *in, size_t in_stride, size_t rows,
+                      size_t columns)
+{
+    for (size_t r = 0; r < rows; r += 16) {
+        for (size_t c = 0; c < columns; c += 16)
+            transpose_block(out + c * out_stride + r, out_stride, in + r * in_stride + c, in_stride,
+                            rows - r < 16 ? rows - r : 16, columns - c < 16 ? columns - c : 16);
+    }
 }
 
 /* 6 rows of 4 vectors are 24 accumulators of 32 registers; a chunk is 256 KiB: the second cache keeps up
  * with the tiles (measured: 186, 186, 190 and 198 GFLOP/s at 64, 128, 192 and 256 KiB, [128,768] by [768,2304]). */
-enum { LANES = 16, PANEL = 64, CHUNK_FLOATS = 65536 };
+enum { LANES = 16, PANEL = 64, CHUNK_FLOATS = 65536, CHAINS = 16 };
 #define ROWS_1              12
 #define ROWS_2              12
 #define ROWS_3              8
@@ -127,24 +91,27 @@ enum { LANES = 16, PANEL = 64, CHUNK_FLOATS = 65536 };
 #define STORE(p, v)         _mm512_storeu_ps(p, v)
 #define BROADCAST(p)        _mm512_set1_ps(*(p))
 #define FMA(x, b, acc)      _mm512_fmadd_ps(x, b, acc)
-#define LOAD_PART(p, n)     _mm512_maskz_loadu_ps(tail_mask(n), p)
-#define STORE_PART(p, n, v) _mm512_mask_storeu_ps(p, tail_mask(n), v)
+#define LOAD_PART(p, n)     _mm512_maskz_loadu_ps(first_lanes(n), p)
+#define STORE_PART(p, n, v) _mm512_mask_storeu_ps(p, first_lanes(n), v)
 #define AHEAD(p)            _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#define SPLAT(f)            _mm512_set1_ps(f)
+#define ADD(a, b)           _mm512_add_ps(a, b)
+#define SUB(a, b)           _mm512_sub_ps(a, b)
+#define MUL(a, b)           _mm512_mul_ps(a, b)
+#define MAX(x, acc)         _mm512_max_ps(x, acc) /* gives operand two on NaN */
+#define EXP(x)              exp_negative(x)
+#define MAX_OF(v)           _mm512_reduce_max_ps(v)
+#define SUM_OF(v)           _mm512_reduce_add_ps(v)
+#define STREAM(p, v)        _mm512_stream_ps(p, v)
+#define FENCE()             _mm_sfence()
 
 #include "kern_tile.h"
 
+#include "kern_rows.h"
+
 void attn_kern_init_avx512(attn_kern *k)
 {
-    k->isa = "avx512";
-    k->panel = PANEL;
-    k->lanes = LANES;
-    k->rows_independent = true;
-    k->product = product;
-    k->row_max = row_max_avx512;
-    k->exp_sum = exp_sum_avx512;
-    k->scale = scale_avx512;
-    k->all_finite = all_finite_avx512;
-    k->fma_burst = fma_burst_avx512;
+    *k = (attn_kern){KERN_TABLE("avx512")};
 }
 
 #endif

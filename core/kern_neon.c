@@ -3,6 +3,7 @@
 
 #include <arm_neon.h>
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "kern.h"
@@ -23,122 +24,51 @@ INLINE void store_part(float *x, size_t n, float32x4_t v)
     memcpy(x, lanes, n * sizeof(float));
 }
 
-static float row_max_neon(const float *x, size_t n)
-{
-    float32x4_t acc = vdupq_n_f32(-INFINITY);
-    size_t i = 0;
-
-    for (; i + 4 <= n; i += 4) /* the number of the two, where one is NaN */
-        acc = vmaxnmq_f32(vld1q_f32(x + i), acc);
-    float m = vmaxnmvq_f32(acc);
-    for (; i < n; i++)
-        m = x[i] > m ? x[i] : m;
-    return m;
-}
-
-/* 2^k for integral k >= -252 in two factors, each a normal number. */
-INLINE float32x4_t times_power_of_two(float32x4_t p, float32x4_t k)
-{
-    int32x4_t whole = vcvtq_s32_f32(k), half = vshrq_n_s32(whole, 1);
-    int32x4_t rest = vsubq_s32(whole, half), bias = vdupq_n_s32(127);
-    float32x4_t a = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23));
-    float32x4_t b = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, bias), 23));
-    return vmulq_f32(vmulq_f32(p, a), b);
-}
-
-/* exp(x) for x <= 0, NaN stays: as in kern_avx512.c. */
+/* As in kern_avx2.c. */
 INLINE float32x4_t exp_negative(float32x4_t x)
 {
-    const float32x4_t log2e = vdupq_n_f32(1.44269504F);
-    const float32x4_t ln2_high = vdupq_n_f32(0.693359375F), ln2_low = vdupq_n_f32(-2.12194440e-4F);
-
-    x = vmaxq_f32(vdupq_n_f32(-110.0F), x); /* not vmaxnm: NaN goes through */
-    float32x4_t k = vrndnq_f32(vmulq_f32(x, log2e));
-    float32x4_t r = vfmsq_f32(x, k, ln2_high);
-    r = vfmsq_f32(r, k, ln2_low);
-    float32x4_t p = vdupq_n_f32(1.0F / 5040.0F);
-    p = vfmaq_f32(vdupq_n_f32(1.0F / 720.0F), p, r);
-    p = vfmaq_f32(vdupq_n_f32(1.0F / 120.0F), p, r);
-    p = vfmaq_f32(vdupq_n_f32(1.0F / 24.0F), p, r);
-    p = vfmaq_f32(vdupq_n_f32(1.0F / 6.0F), p, r);
-    p = vfmaq_f32(vdupq_n_f32(0.5F), p, r);
+    float32x4_t t = vmulq_n_f32(x, 1.44269504F);
+    t = vmaxq_f32(vdupq_n_f32(-127.0F), t); /* not vmaxnm: NaN goes through */
+    float32x4_t k = vrndnq_f32(t), r = vsubq_f32(t, k);
+    float32x4_t p = vdupq_n_f32(0.00015353362F);
+    p = vfmaq_f32(vdupq_n_f32(0.0013398875F), p, r);
+    p = vfmaq_f32(vdupq_n_f32(0.00961843692F), p, r);
+    p = vfmaq_f32(vdupq_n_f32(0.0555033237F), p, r);
+    p = vfmaq_f32(vdupq_n_f32(0.240226477F), p, r);
+    p = vfmaq_f32(vdupq_n_f32(0.693147182F), p, r);
     p = vfmaq_f32(vdupq_n_f32(1.0F), p, r);
-    p = vfmaq_f32(vdupq_n_f32(1.0F), p, r);
-    return times_power_of_two(p, k);
+    int32x4_t biased = vaddq_s32(vcvtq_s32_f32(k), vdupq_n_s32(127));
+    return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(biased, 23)));
 }
 
-static float exp_sum_neon(float *x, size_t n, float max)
+static void transpose(float *out, size_t out_stride, const float *in, size_t in_stride, size_t rows,
+                      size_t columns)
 {
-    float32x4_t m = vdupq_n_f32(max), sum[4];
-    size_t i = 0;
-
-    UNROLL for (size_t j = 0; j < 4; j++) sum[j] = vdupq_n_f32(0.0F);
-    for (; i + 16 <= n; i += 16) { /* four chains hide the length of one */
-        UNROLL for (size_t j = 0; j < 4; j++)
-        {
-            float32x4_t e = exp_negative(vsubq_f32(vld1q_f32(x + i + 4 * j), m));
-            vst1q_f32(x + i + 4 * j, e);
-            sum[j] = vaddq_f32(sum[j], e);
+    for (size_t r = 0; r < rows; r += 4) {
+        for (size_t c = 0; c < columns; c += 4) {
+            float *to = out + c * out_stride + r;
+            const float *from = in + r * in_stride + c;
+            if (rows - r < 4 || columns - c < 4) {
+                attn_transpose_plain(to, out_stride, from, in_stride, rows - r < 4 ? rows - r : 4,
+                                     columns - c < 4 ? columns - c : 4);
+                continue;
+            }
+            float32x4x2_t low = vtrnq_f32(vld1q_f32(from), vld1q_f32(from + in_stride));
+            float32x4x2_t high =
+                vtrnq_f32(vld1q_f32(from + 2 * in_stride), vld1q_f32(from + 3 * in_stride));
+            for (size_t i = 0; i < 2; i++) {
+                float32x4_t x = low.val[i], y = high.val[i];
+                vst1q_f32(to + i * out_stride, vcombine_f32(vget_low_f32(x), vget_low_f32(y)));
+                vst1q_f32(to + (i + 2) * out_stride,
+                          vcombine_f32(vget_high_f32(x), vget_high_f32(y)));
+            }
         }
     }
-    for (; i + 4 <= n; i += 4) {
-        float32x4_t e = exp_negative(vsubq_f32(vld1q_f32(x + i), m));
-        vst1q_f32(x + i, e);
-        sum[0] = vaddq_f32(sum[0], e);
-    }
-    if (i < n) {
-        store_part(x + i, n - i, exp_negative(vsubq_f32(load_part(x + i, n - i), m)));
-        sum[1] = vaddq_f32(sum[1], load_part(x + i, n - i));
-    }
-    return vaddvq_f32(vaddq_f32(vaddq_f32(sum[0], sum[1]), vaddq_f32(sum[2], sum[3])));
-}
-
-static void scale_neon(float *out, const float *x, size_t n, float factor)
-{
-    size_t i = 0;
-
-    for (; i + 4 <= n; i += 4)
-        vst1q_f32(out + i, vmulq_n_f32(vld1q_f32(x + i), factor));
-    for (; i < n; i++)
-        out[i] = x[i] * factor;
-}
-
-static bool all_finite_neon(const float *x, size_t n)
-{
-    const float32x4_t largest = vdupq_n_f32(0x1.fffffep127F);
-    uint32x4_t good = vdupq_n_u32(UINT32_MAX);
-    size_t i = 0;
-    bool tail = true;
-
-    for (; i + 4 <= n; i += 4)
-        good = vandq_u32(good, vcaleq_f32(vld1q_f32(x + i), largest));
-    for (; i < n; i++)
-        tail = tail && isfinite(x[i]);
-    return tail && vminvq_u32(good) != 0;
-}
-
-static double fma_burst_neon(size_t n)
-{
-    enum { CHAINS = 16 };
-    const float32x4_t a = vdupq_n_f32(0.999F), b = vdupq_n_f32(0.001F);
-    volatile float sink;
-    float32x4_t x[CHAINS];
-
-    for (size_t c = 0; c < CHAINS; c++)
-        x[c] = b;
-    for (size_t i = 0; i < n; i++) {
-        /* The accumulator is overwritten by this instruction; x = b + x a would need a copy. */
-        UNROLL for (size_t c = 0; c < CHAINS; c++) x[c] = vfmaq_f32(x[c], a, b);
-    }
-    UNROLL for (size_t c = 1; c < CHAINS; c++) x[0] = vaddq_f32(x[0], x[c]);
-    sink = vaddvq_f32(x[0]);
-    (void)sink;
-    return 2.0 * 4 * CHAINS;
 }
 
 /* 6 rows of 4 vectors are 24 accumulators; with 4 vectors of b and one a row that is all 32 registers can
  * hold. A chunk is 16 KiB. */
-enum { LANES = 4, PANEL = 16, CHUNK_FLOATS = 4096 };
+enum { LANES = 4, PANEL = 16, CHUNK_FLOATS = 4096, CHAINS = 16 };
 #define ROWS_1              8
 #define ROWS_2              12
 #define ROWS_3              8
@@ -152,6 +82,16 @@ enum { LANES = 4, PANEL = 16, CHUNK_FLOATS = 4096 };
 #define LOAD_PART(p, n)     load_part(p, n)
 #define STORE_PART(p, n, v) store_part(p, n, v)
 #define AHEAD(p)            (void)(p) /* processors differ; not measured */
+#define SPLAT(f)            vdupq_n_f32(f)
+#define ADD(a, b)           vaddq_f32(a, b)
+#define SUB(a, b)           vsubq_f32(a, b)
+#define MUL(a, b)           vmulq_f32(a, b)
+#define MAX(x, acc)         vmaxnmq_f32(x, acc)
+#define EXP(x)              exp_negative(x)
+#define MAX_OF(v)           vmaxnmvq_f32(v)
+#define SUM_OF(v)           vaddvq_f32(v)
+#define STREAM(p, v)        vst1q_f32(p, v) /* there is no such store that helps */
+#define FENCE()             (void)0
 
 /* Compilers would load for all rows first, and have no registers left for it. */
 INLINE float32x4_t broadcast(const float *p)
@@ -162,18 +102,11 @@ INLINE float32x4_t broadcast(const float *p)
 
 #include "kern_tile.h"
 
+#include "kern_rows.h"
+
 void attn_kern_init_neon(attn_kern *k)
 {
-    k->isa = "neon";
-    k->panel = PANEL;
-    k->lanes = LANES;
-    k->rows_independent = true;
-    k->product = product;
-    k->row_max = row_max_neon;
-    k->exp_sum = exp_sum_neon;
-    k->scale = scale_neon;
-    k->all_finite = all_finite_neon;
-    k->fma_burst = fma_burst_neon;
+    *k = (attn_kern){KERN_TABLE("neon")};
 }
 
 #endif

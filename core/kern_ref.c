@@ -18,29 +18,42 @@ static void product_ref(const attn_product *p)
     }
 }
 
-static float row_max_ref(const float *x, size_t n)
+/* A sum is kept in double while it grows: a row of 2^20 keys then still sums to 1 within float32's last digit. */
+static void softmax_ref(const attn_softmax *s)
 {
-    float m = -INFINITY;
-    for (size_t i = 0; i < n; i++)
-        m = x[i] > m ? x[i] : m;
-    return m;
-}
-
-/* The sum is kept in double: a row of 2^20 keys then still sums to 1 within float32's last digit. */
-static float exp_sum_ref(float *x, size_t n, float max)
-{
-    double sum = 0.0;
-    for (size_t i = 0; i < n; i++) {
-        x[i] = expf(x[i] - max);
-        sum += (double)x[i];
+    for (size_t r = 0; r < s->rows; r++) {
+        float *x = s->x + r * s->ld, max = s->max[r];
+        double sum = 0.0;
+        for (size_t i = 0; i < s->n; i++)
+            max = x[i] > max ? x[i] : max;
+        float origin = max == -INFINITY ? 0.0F : max;
+        for (size_t i = 0; i < s->n; i++) {
+            x[i] = expf(x[i] - origin);
+            sum += (double)x[i];
+        }
+        s->factor[r] = expf(s->max[r] - origin);
+        s->sum[r] = (float)((double)s->sum[r] * (double)s->factor[r] + sum);
+        s->max[r] = max;
     }
-    return (float)sum;
 }
 
 static void scale_ref(float *out, const float *x, size_t n, float factor)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = x[i] * factor;
+}
+
+static void nothing(void)
+{
+}
+
+void attn_transpose_plain(float *out, size_t out_stride, const float *in, size_t in_stride,
+                          size_t rows, size_t columns)
+{
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t c = 0; c < columns; c++)
+            out[c * out_stride + r] = in[r * in_stride + c];
+    }
 }
 
 static bool all_finite_ref(const float *x, size_t n)
@@ -78,9 +91,11 @@ void attn_kern_init_ref(attn_kern *k)
         .lanes = PANEL,
         .rows_independent = true,
         .product = product_ref,
-        .row_max = row_max_ref,
-        .exp_sum = exp_sum_ref,
+        .softmax = softmax_ref,
         .scale = scale_ref,
+        .stream = scale_ref,
+        .end_streams = nothing,
+        .transpose = attn_transpose_plain,
         .all_finite = all_finite_ref,
         .fma_burst = fma_burst_ref,
     };

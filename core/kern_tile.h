@@ -44,7 +44,7 @@ INLINE void tile(const chunk *t, size_t row, const size_t rows, const size_t v, 
                 acc[r][j] = LOAD_PART(from + j * LANES, t->last);
         }
     }
-    for (size_t l = 0; l < t->k; l++) {
+    UNROLL_4 for (size_t l = 0; l < t->k; l++) {
         VECTOR b[4];
         if (ahead != NULL)
             AHEAD(ahead + l * LANES);

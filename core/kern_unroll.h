@@ -4,10 +4,18 @@
 #define ATTN_KERN_UNROLL_H
 
 #if defined(__clang__) /* which passes over gcc's pragma */
-#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL   _Pragma("clang loop unroll(full)")
+#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL   _Pragma("GCC unroll 16")
+#define UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 #define INLINE static inline __attribute__((always_inline))
+
+/* What a kern_<isa>.c file gives the table, after kern_tile.h and kern_rows.h. */
+#define KERN_TABLE(name)                                                                           \
+    .isa = (name), .panel = PANEL, .lanes = LANES, .rows_independent = true, .product = product,   \
+    .softmax = softmax, .scale = scale, .stream = stream, .end_streams = end_streams,              \
+    .transpose = transpose, .all_finite = all_finite, .fma_burst = fma_burst
 
 #endif

@@ -94,10 +94,12 @@ static void place_arrays(attn_layer *l, const attn_layer_weights *w)
 
     l->bytes = 0;
     l->wq = take(l, attn_packed_floats(s->d_model, hd), sizeof(float));
-    l->wkv = take(l, attn_packed_floats(s->d_kv, gd + ge), sizeof(float));
+    l->wk = take(l, attn_packed_floats(s->d_kv, gd), sizeof(float));
+    l->wv = take(l, attn_packed_floats(s->d_kv, ge), sizeof(float));
     l->wo = take(l, attn_packed_floats(he, s->d_out), sizeof(float));
     l->bq = w->bq == NULL ? NULL : take(l, hd, sizeof(float));
-    l->bkv = w->bk == NULL && w->bv == NULL ? NULL : take(l, gd + ge, sizeof(float));
+    l->bk = w->bk == NULL ? NULL : take(l, gd, sizeof(float));
+    l->bv = w->bv == NULL ? NULL : take(l, ge, sizeof(float));
     l->bo = w->bo == NULL ? NULL : take(l, s->d_out, sizeof(float));
     l->q_norm = w->q_norm == NULL ? NULL : take(l, s->head_dim, sizeof(float));
     l->k_norm = w->k_norm == NULL ? NULL : take(l, s->head_dim, sizeof(float));
@@ -120,15 +122,12 @@ static void pack_weights(attn_layer *l, const attn_layer_weights *w)
     size_t gd = s->num_kv_heads * s->head_dim, ge = s->num_kv_heads * s->v_head_dim;
 
     attn_pack_transposed(l->wq, s->d_model, hd, 0, w->wq, hd, s->d_model);
-    attn_pack_transposed(l->wkv, s->d_kv, gd + ge, 0, w->wk, gd, s->d_kv);
-    attn_pack_transposed(l->wkv, s->d_kv, gd + ge, gd, w->wv, ge, s->d_kv);
+    attn_pack_transposed(l->wk, s->d_kv, gd, 0, w->wk, gd, s->d_kv);
+    attn_pack_transposed(l->wv, s->d_kv, ge, 0, w->wv, ge, s->d_kv);
     attn_pack_transposed(l->wo, he, s->d_out, 0, w->wo, s->d_out, he);
-    if (l->bkv != NULL) {
-        memset(l->bkv, 0, (gd + ge) * sizeof(float));
-        copy_floats(l->bkv, w->bk, gd);
-        copy_floats(l->bkv + gd, w->bv, ge);
-    }
     copy_floats(l->bq, w->bq, hd);
+    copy_floats(l->bk, w->bk, gd);
+    copy_floats(l->bv, w->bv, ge);
     copy_floats(l->bo, w->bo, s->d_out);
     copy_floats(l->q_norm, w->q_norm, s->head_dim);
     copy_floats(l->k_norm, w->k_norm, s->head_dim);

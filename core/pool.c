@@ -14,8 +14,8 @@
 enum {
     CACHE_LINE = 64,
     STACK_BYTES = 2 << 20, /* BLAS keeps its small matrices on the stack */
-    SPINS = 100,           /* pauses of 40 to 140 cycles: a few microseconds */
-    MAX_CPUS = 1 << 16     /* where the search for the size of the kernel's mask ends */
+    SPINS = 2000, /* pauses of 40 to 140 cycles: longer than a task, shorter than a wake-up costs */
+    MAX_CPUS = 1 << 16 /* where the search for the size of the kernel's mask ends */
 };
 
 /* Bit of `gate`: no job is open. The rest of the word counts workers that are inside. */

@@ -7,6 +7,7 @@
 #include "server/examples.h"
 #include "server/http.h"
 #include "server/infer.h"
+#include "server/metrics.h"
 
 typedef struct {
     attn_model *model;
@@ -18,12 +19,13 @@ typedef struct {
     size_t num_models;
     attn_budget budget;
     srv_infer *infer;
+    srv_metrics *metrics;
     size_t workers;
     int64_t request_timeout_ms;
 } srv_app;
 
-/* The route table of the whole daemon. */
-const srv_route *srv_routes(size_t *n);
+/* The route table of the whole daemon, with or without /metrics. */
+const srv_route *srv_routes(bool metrics, size_t *n);
 
 /* The model of that name, or NULL. */
 const srv_served *srv_app_find(const srv_app *app, const char *name);

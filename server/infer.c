@@ -28,7 +28,7 @@ struct srv_infer {
 static void end_unrun(srv_job *job, attn_status code, const char *why)
 {
     job->status = attn_fail(&job->error, code, "%s", why);
-    job->queue_s = (double)(srv_now_ms() - job->queued_ms) / 1000.0;
+    job->queue_s = srv_now_s() - job->queued_s;
     job->done(job);
 }
 
@@ -39,9 +39,11 @@ static void run(srv_infer *q, srv_job *job)
 {
     double begin = srv_now_s();
 
-    job->queue_s = (double)(srv_now_ms() - job->queued_ms) / 1000.0;
+    job->queue_s = begin - job->queued_s;
     attn_error why = {0};
-    job->status = srv_request_run(job->request, q->pool, &q->cancel, &why);
+    bool more = true;
+    while (more && job->status == ATTN_OK)
+        job->status = srv_request_step(job->request, q->pool, &q->cancel, &more, &why);
     job->compute_s = srv_now_s() - begin;
     if (job->status == ATTN_ECANCELED) {
         bool late = srv_now_ms() >= job->deadline_ms;
@@ -180,7 +182,7 @@ attn_status srv_infer_submit(srv_infer *q, srv_job *job, attn_error *err)
         return attn_fail(err, ATTN_EBUSY, "the queue is full: %zu requests wait", q->max_requests);
     }
     job->next = NULL;
-    job->queued_ms = srv_now_ms();
+    job->queued_s = srv_now_s();
     if (q->tail == NULL)
         q->head = job;
     else
@@ -191,6 +193,14 @@ attn_status srv_infer_submit(srv_infer *q, srv_job *job, attn_error *err)
     (void)pthread_cond_signal(&q->tick);
     (void)pthread_mutex_unlock(&q->lock);
     return ATTN_OK;
+}
+
+void srv_infer_load(srv_infer *q, size_t *waiting, size_t *running)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    *waiting = q->waiting;
+    *running = q->running != NULL;
+    (void)pthread_mutex_unlock(&q->lock);
 }
 
 void srv_infer_cancel(srv_infer *q)

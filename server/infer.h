@@ -19,7 +19,7 @@ typedef struct srv_job {
     double queue_s, compute_s;
 
     struct srv_job *next;
-    int64_t queued_ms;
+    double queued_s; /* srv_now_s() */
 } srv_job;
 
 /* `pool` is used by the queue's thread alone from now on. */
@@ -28,6 +28,9 @@ ATTN_NODISCARD attn_status srv_infer_start(srv_infer **out, attn_pool *pool, siz
 
 /* ATTN_EBUSY: the queue is full, and `done` will not be called. */
 ATTN_NODISCARD attn_status srv_infer_submit(srv_infer *q, srv_job *job, attn_error *err);
+
+/* How many requests wait and are computed now. Does not wait for either. */
+void srv_infer_load(srv_infer *q, size_t *waiting, size_t *running);
 
 /* Ends all that waits or runs with ATTN_ECANCELED, soon. */
 void srv_infer_cancel(srv_infer *q);

@@ -161,7 +161,7 @@ static size_t micro_batch(const srv_request *r, size_t first, size_t workers, si
         const attn_sequence *q = &r->seqs[end];
         size_t keys = q->past_len + q->kv_len > longest ? q->past_len + q->kv_len : longest;
         size_t more = sum + attn_sequence_bytes(r->layer, &r->heads, q);
-        size_t total = more + attn_scratch_bytes(r->layer, &r->heads, keys, workers);
+        size_t total = more + attn_scratch_bytes(r->layer, &r->heads, &r->options, keys, workers);
         if (end > first && total > target)
             break;
         *bytes = total;
@@ -250,19 +250,21 @@ static void point_at_results(srv_request *r, size_t b)
     q->lse_head_stride = z->t;
 }
 
-attn_status srv_request_run(srv_request *r, attn_pool *pool, const atomic_bool *cancel,
-                            attn_error *err)
+attn_status srv_request_step(srv_request *r, attn_pool *pool, const atomic_bool *cancel, bool *more,
+                             attn_error *err)
 {
-    for (size_t b = 0; b < r->batch; b++)
+    size_t begin = r->computed, bytes = 0;
+    size_t end = micro_batch(r, begin, attn_pool_size(pool), r->plan.target, &bytes);
+    attn_stats stats = {0};
+
+    for (size_t b = begin; b < end; b++)
         point_at_results(r, b);
-    for (size_t b = 0; b < r->batch;) {
-        size_t bytes = 0;
-        size_t end = micro_batch(r, b, attn_pool_size(pool), r->plan.target, &bytes);
-        attn_stats stats = {0};
-        ATTN_TRY(attn_forward(r->layer, &r->heads, &r->options, r->seqs + b, end - b, pool,
-                              r->workspace, cancel, &stats, err));
-        r->stats.fully_masked_rows += stats.fully_masked_rows;
-        b = end;
-    }
+    *more = end < r->batch;
+    if (begin == end)
+        return ATTN_OK;
+    ATTN_TRY(attn_forward(r->layer, &r->heads, &r->options, r->seqs + begin, end - begin, pool,
+                          r->workspace, cancel, &stats, err));
+    r->stats.fully_masked_rows += stats.fully_masked_rows;
+    r->computed = end;
     return ATTN_OK;
 }

@@ -108,6 +108,7 @@ typedef struct {
     int64_t timeout_ms; /* 0 = the server's */
 
     srv_plan plan;
+    size_t computed; /* sequences so far */
     srv_result outputs, maps, intermediates[SRV_INTERMEDIATES];
     void *workspace;
     attn_stats stats;
@@ -130,9 +131,10 @@ ATTN_NODISCARD attn_status srv_request_parse(srv_request *r, size_t workers, att
 /* Reserves plan.reserved (what the inputs already hold counts) and allocates results and workspace. */
 ATTN_NODISCARD attn_status srv_request_admit(srv_request *r, attn_error *err);
 
-/* Computes all micro-batches. */
-ATTN_NODISCARD attn_status srv_request_run(srv_request *r, attn_pool *pool,
-                                           const atomic_bool *cancel, attn_error *err);
+/* Computes the next piece of a request, one micro-batch: what waits beside it is not held up for long. *more
+ * says whether there is another. */
+ATTN_NODISCARD attn_status srv_request_step(srv_request *r, attn_pool *pool,
+                                            const atomic_bool *cancel, bool *more, attn_error *err);
 
 /* Frees the inputs and the workspace, so that only the results wait for the client. */
 void srv_request_drop_inputs(srv_request *r);

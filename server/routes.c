@@ -5,6 +5,7 @@
 #include "core/nearest.h"
 #include "server/answer.h"
 #include "server/app.h"
+#include "server/clock.h"
 
 /* --- small answers ----------------------------------------------------------------------------- */
 
@@ -204,6 +205,24 @@ static void get_ready(srv_exchange *x)
     srv_http_reply_problem(x, &err, "draining");
 }
 
+static void get_metrics(srv_exchange *x)
+{
+    const srv_app *app = srv_http_app(x);
+    srv_metrics_now now = {.ready = !srv_http_draining(x)};
+    attn_error err = {0};
+    size_t n = 0;
+
+    srv_infer_load(app->infer, &now.waiting, &now.running);
+    char *text = srv_metrics_print(app->metrics, &now, &n);
+    if (text != NULL) {
+        srv_http_reply_text(x, 200, SRV_METRICS_TYPE, text, n);
+    } else {
+        (void)attn_fail(&err, ATTN_ENOMEM, "no memory for the metrics");
+        srv_http_reply_problem(x, &err, NULL);
+    }
+    free(text);
+}
+
 /* --- attention --------------------------------------------------------------------------------- */
 
 /* One POST under way. */
@@ -274,10 +293,13 @@ static void call_done(srv_job *job)
             job->status = attn_fail(&job->error, ATTN_ENOMEM, "no memory for the answer");
     }
     srv_request_drop_inputs(job->request);
-    if (job->status == ATTN_OK)
+    if (job->status == ATTN_OK) {
+        const srv_app *app = srv_http_app(c->x);
+        srv_metrics_computed(app->metrics, r->batch, r->tokens, r->plan.micro_batches);
         srv_http_reply_stream(c->x, 200, "application/json", read_answer, c->answer);
-    else
+    } else {
         srv_http_reply_problem(c->x, &job->error, NULL);
+    }
     srv_http_resume(c->x);
 }
 
@@ -287,8 +309,11 @@ static void finish_call(srv_exchange *x)
     call *c = srv_http_user(x);
     srv_request *r = c->job.request;
     attn_error err = {0};
+    double begin = srv_now_s();
+    attn_status rc = srv_request_parse(r, app->workers, &err);
 
-    if (srv_request_parse(r, app->workers, &err) != ATTN_OK) {
+    srv_http_add_stage(x, SRV_STAGE_PARSE, srv_now_s() - begin);
+    if (rc != ATTN_OK) {
         srv_http_reply_problem(x, &err, NULL);
         return;
     }
@@ -336,10 +361,11 @@ static const srv_route routes[] = {
     {.method = "POST", .path = "/v1/models/{model}/attention", BODY(begin_attention)},
     {.method = "POST", .path = "/v1/models/{model}/attention/estimate", BODY(begin_estimate)},
     {.method = "POST", .path = "/v1/scaled-dot-product-attention", BODY(begin_sdpa)},
+    {.method = "GET", .path = "/metrics", .quiet = true, .finish = get_metrics}, /* the last one */
 };
 
-const srv_route *srv_routes(size_t *n)
+const srv_route *srv_routes(bool metrics, size_t *n)
 {
-    *n = sizeof routes / sizeof *routes;
+    *n = sizeof routes / sizeof *routes - (metrics ? 0 : 1);
     return routes;
 }

@@ -375,7 +375,7 @@ static void forward(const setup *c, attn_sequence *seqs, size_t n, attn_pool *po
         bytes += attn_sequence_bytes(c->layer, &c->heads, &seqs[b]);
         longest = S > longest ? S : longest;
     }
-    bytes += attn_scratch_bytes(c->layer, &c->heads, longest, attn_pool_size(pool));
+    bytes += attn_scratch_bytes(c->layer, &c->heads, &c->options, longest, attn_pool_size(pool));
     assert_int_equal(posix_memalign(&workspace, 64, bytes), 0);
     memset(workspace, 0xFF, bytes); /* old bytes must not show: these are NaN */
     attn_status rc =
@@ -678,7 +678,7 @@ static void nan_that_is_attended_is_refused(void **state)
     x[2 * D + 1] = NAN;
     s.x = x;
     s.output = unset(T * D);
-    size_t bytes = attn_sequence_bytes(c.layer, NULL, &s) + attn_scratch_bytes(c.layer, NULL, T, 1);
+    size_t bytes = attn_sequence_bytes(c.layer, NULL, &s) + attn_scratch_bytes(c.layer, NULL, &c.options, T, 1);
     void *workspace = NULL;
     assert_int_equal(posix_memalign(&workspace, 64, bytes), 0);
     assert_int_equal(

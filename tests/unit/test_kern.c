@@ -50,65 +50,110 @@ static void use(size_t level)
         fail_msg("%s", err.text);
 }
 
-static void row_max_is_the_largest_and_skips_nan(void **state)
+/* n floats that fill whole vectors of the level in use. */
+static size_t whole_vectors(size_t n)
 {
-    (void)state;
-    for (size_t l = 0; l < num_levels; l++) {
-        use(l);
-        for (size_t n = 0; n <= LONGEST; n++) {
-            float *x = random_row(n, 100.0F), want = -INFINITY;
-            if (n > 2)
-                x[n / 2] = NAN;
-            for (size_t i = 0; i < n; i++)
-                want = x[i] > want ? x[i] : want;
-            assert_true(attn_kernels.row_max(x, n) == want);
-            free(x);
-        }
-    }
+    return (n + attn_kernels.lanes - 1) / attn_kernels.lanes * attn_kernels.lanes;
 }
 
-/* Measured: at most 1.1e-7 relative with the polynomials; the bound leaves a factor of two. */
-static void exp_sum_is_exact_to_two_ulp_and_its_sum_to_the_last_digits(void **state)
+/* Stretches of a row, one after the other, against the softmax of the whole row in double. Measured: at most 1.5e-7
+ * relative near the largest; the bounds leave some room. */
+static void softmax_in_stretches_is_the_softmax_of_the_row(void **state)
 {
     (void)state;
     for (size_t l = 0; l < num_levels; l++) {
         use(l);
-        for (size_t n = 1; n <= LONGEST; n++) {
-            float *x = random_row(n, 60.0F), *y = malloc(n * sizeof *y),
-                  max = attn_kernels.row_max(x, n);
-            double sum = 0.0;
-            memcpy(y, x, n * sizeof *y);
-            float got = attn_kernels.exp_sum(y, n, max);
-            for (size_t i = 0; i < n; i++) {
-                double want = exp((double)(x[i] - max));
-                sum += want;
-                if (!(fabs((double)y[i] - want) <= 2.4e-7 * want + 2e-45))
-                    fail_msg("%s: exp(%.9g) = %.9g, not %.9g", levels[l], (double)(x[i] - max),
-                             (double)y[i], want);
+        for (size_t round = 1; round <= LONGEST; round++) {
+            enum { ROWS = 3, STRETCHES = 4 };
+            size_t n = whole_vectors(round % 48 + 1), ld = n + round % 5,
+                   all = ROWS * ld * STRETCHES;
+            float *x = random_row(all, 60.0F), *y = malloc(all * sizeof *y);
+            float max[ROWS] = {-INFINITY, -INFINITY, -INFINITY}, sum[ROWS] = {0}, factor[ROWS];
+            double scale[STRETCHES][ROWS];
+            memcpy(y, x, all * sizeof *y);
+            for (size_t t = 0; t < STRETCHES; t++) {
+                attn_kernels.softmax(
+                    &(attn_softmax){y + t * ROWS * ld, ROWS, n, ld, max, sum, factor});
+                for (size_t r = 0; r < ROWS; r++) {
+                    scale[t][r] = 1.0;
+                    for (size_t before = 0; before < t; before++)
+                        scale[before][r] *= (double)factor[r];
+                }
             }
-            assert_true(fabs((double)got - sum) <= 1e-6 * sum);
+            for (size_t r = 0; r < ROWS; r++) {
+                double want_sum = 0.0, want_max = -INFINITY;
+                for (size_t i = 0; i < STRETCHES * n; i++)
+                    want_max = fmax(want_max, (double)x[(i / n * ROWS + r) * ld + i % n]);
+                assert_true((double)max[r] == want_max);
+                for (size_t i = 0; i < STRETCHES * n; i++) {
+                    size_t at = (i / n * ROWS + r) * ld + i % n;
+                    double d = (double)x[at] - want_max, want = exp(d);
+                    want_sum += want;
+                    if (!(fabs((double)y[at] * scale[i / n][r] - want) <=
+                          want * (5e-7 - 1.5e-7 * d) + 2e-38))
+                        fail_msg("%s: exp(%.9g) = %.9g, not %.9g", levels[l], d,
+                                 (double)y[at] * scale[i / n][r], want);
+                }
+                assert_true(fabs((double)sum[r] - want_sum) <= 1e-6 * want_sum);
+            }
+            for (size_t i = 0; i < all; i++) /* between the rows */
+                assert_true(i % ld < n || y[i] == x[i]);
             free(x);
             free(y);
         }
     }
 }
 
-static void exp_of_what_is_masked_is_exactly_zero_and_nan_shows(void **state)
+static void softmax_of_what_is_masked_is_exactly_zero_and_nan_shows(void **state)
 {
     (void)state;
     for (size_t l = 0; l < num_levels; l++) {
         use(l);
         for (size_t n = 1; n <= 40; n++) {
-            float *x = random_row(n, 1.0F);
-            x[n - 1] = -INFINITY;
-            x[0] = n > 1 ? -1e30F : x[0];
-            float sum = attn_kernels.exp_sum(x, n, 1.0F);
-            assert_true(x[n - 1] == 0.0F && !signbit(x[n - 1]));
-            assert_true(x[0] == 0.0F);
-            assert_true(isfinite(sum));
+            size_t room = whole_vectors(n);
+            float *x = random_row(room, 1.0F), max = -INFINITY, sum = 0.0F, factor;
+            attn_softmax s = {x, 1, room, room, &max, &sum, &factor};
+            for (size_t i = 0; i < room; i++)
+                x[i] = -INFINITY;
+            attn_kernels.softmax(&s); /* nothing yet */
+            assert_true(max == -INFINITY && sum == 0.0F && factor == 0.0F);
+            for (size_t i = 0; i < room; i++)
+                assert_true(x[i] == 0.0F && !signbit(x[i]));
+            for (size_t i = 0; i < room; i++)
+                x[i] = i < n ? 2.0F : i % 2 == 0 ? -INFINITY : -1e30F;
+            attn_kernels.softmax(&s);
+            assert_true(max == 2.0F && sum == (float)n && factor == 0.0F);
+            for (size_t i = 0; i < room; i++)
+                assert_true(x[i] == (i < n ? 1.0F : 0.0F));
             x[n / 2] = NAN;
-            assert_true(isnan(attn_kernels.exp_sum(x, n, 1.0F)));
+            attn_kernels.softmax(&s);
+            assert_true(factor == 1.0F && isnan(sum));
             free(x);
+        }
+    }
+}
+
+static void transpose_moves_every_element_and_no_other(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < num_levels; l++) {
+        use(l);
+        for (size_t round = 0; round < 200; round++) {
+            size_t rows = round % 37 + 1, columns = round * 7 % 41 + 1;
+            size_t in_stride = columns + round % 3, out_stride = rows + round % 2;
+            float *in = random_row(rows * in_stride, 1.0F),
+                  *out = random_row(columns * out_stride, 1.0F);
+            float *before = malloc(columns * out_stride * sizeof *before);
+            memcpy(before, out, columns * out_stride * sizeof *before);
+            attn_kernels.transpose(out, out_stride, in, in_stride, rows, columns);
+            for (size_t c = 0; c < columns; c++) {
+                for (size_t r = 0; r < out_stride; r++)
+                    assert_true(out[c * out_stride + r] ==
+                                (r < rows ? in[r * in_stride + c] : before[c * out_stride + r]));
+            }
+            free(in);
+            free(out);
+            free(before);
         }
     }
 }
@@ -120,7 +165,7 @@ static void scale_multiplies_each_element_once(void **state)
         use(l);
         for (size_t n = 0; n <= LONGEST; n++) {
             float *x = random_row(n, 3.0F), *y = random_row(n, 3.0F);
-            attn_kernels.scale(y, x, n, 0.3F);
+            (n % 2 == 0 ? attn_kernels.scale : attn_kernels.stream)(y, x, n, 0.3F);
             for (size_t i = 0; i < n; i++)
                 assert_true(y[i] == x[i] * 0.3F);
             free(x);
@@ -330,9 +375,9 @@ int main(void)
             printf("skipped: kernels %s: %s\n", all_levels[l], err.text);
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(row_max_is_the_largest_and_skips_nan),
-        cmocka_unit_test(exp_sum_is_exact_to_two_ulp_and_its_sum_to_the_last_digits),
-        cmocka_unit_test(exp_of_what_is_masked_is_exactly_zero_and_nan_shows),
+        cmocka_unit_test(softmax_in_stretches_is_the_softmax_of_the_row),
+        cmocka_unit_test(softmax_of_what_is_masked_is_exactly_zero_and_nan_shows),
+        cmocka_unit_test(transpose_moves_every_element_and_no_other),
         cmocka_unit_test(scale_multiplies_each_element_once),
         cmocka_unit_test(all_finite_sees_one_bad_value_anywhere),
         cmocka_unit_test(product_agrees_with_plain_sums_and_stays_in_its_tile),

@@ -77,7 +77,7 @@ static void compute(const attn_layer *layer, const float *x, size_t T, const flo
     attn_error err = {0};
 
     size_t bytes = attn_sequence_bytes(layer, NULL, &seq) +
-                   attn_scratch_bytes(layer, NULL, S, attn_pool_size(pool));
+                   attn_scratch_bytes(layer, NULL, &options, S, attn_pool_size(pool));
     assert_int_equal(posix_memalign(&workspace, 64, bytes), 0);
     if (attn_forward(layer, NULL, &options, &seq, 1, pool, workspace, NULL, &stats, &err) !=
         ATTN_OK)
