@@ -13,9 +13,9 @@ B       := $(VARIANT)
 # --- packages -------------------------------------------------------------------------------
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
-DEPS_BUILD := gcc g++ make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
+DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
               libopenblas-pthread-dev libzip-dev
-DEPS_TEST  := $(DEPS_BUILD) libcmocka-dev libcurl4-openssl-dev python3 python3-numpy
+DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
 PKGS       := libmicrohttpd jansson openblas libzip
@@ -33,13 +33,12 @@ endif
 
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
 PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
-TEST_LIBS  = $(shell pkg-config --libs $(TEST_PKGS))
+TEST_LIBS  = $(shell pkg-config --libs $(TEST_PKGS)) -lstdc++
 CPPFLAGS_ALL = -D_GNU_SOURCE -DATTND_VERSION='"$(VERSION)"' -I. $(PKG_CFLAGS) $(CPPFLAGS)
 CFLAGS_ALL   = -std=c11 $(CFLAGS) $(WARN) $(WERROR) $(HARDEN) $(SAN) -pthread $(CPPFLAGS_ALL)
 CXXFLAGS_ALL = -std=c++17 $(CFLAGS) -Wall -Wextra $(WERROR) $(HARDEN) $(SAN) -fno-exceptions -fno-rtti $(CPPFLAGS_ALL)
 LDFLAGS_ALL  = $(LDHARDEN) $(SAN) -pthread $(LDFLAGS)
-# The C++ runtime only gives the decimal conversion; it is linked in whole or found at run time.
-LIBS = $(PKG_LIBS) -lstdc++ -lm
+LIBS = $(PKG_LIBS) -lm
 
 # What is for other processors stays out; kern_ref.c and OpenBLAS are what any of them has.
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
@@ -47,12 +46,13 @@ FOREIGN_x86_64  := core/kern_neon.c
 FOREIGN_aarch64 := core/kern_avx%.c core/%_wide.c
 FOREIGN := $(or $(FOREIGN_$(ARCH)),core/kern_avx%.c core/%_wide.c core/kern_neon.c)
 
-CORE_SRC   := $(filter-out $(FOREIGN),$(wildcard core/*.c)) $(wildcard core/*.cc)
+CORE_SRC   := $(filter-out $(FOREIGN),$(wildcard core/*.c))
 CONFIG_SRC := $(wildcard config/*.c)
 SERVER_SRC := $(wildcard server/*.c)
 SUPPORT_SRC := $(filter-out tests/bench_%.c,$(wildcard tests/*.c))
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 HTTP_SRC   := $(wildcard tests/http/test_*.c)
+SUPPORT_SRC += $(wildcard tests/*.cc)
 
 obj = $(patsubst %,$(B)/%.o,$(basename $(1)))
 CORE_OBJ   := $(call obj,$(CORE_SRC))
@@ -110,6 +110,7 @@ FORCE:
 # Only these files have instruction-set flags; the rest runs on any x86-64. -O3 keeps their
 # accumulators in registers.
 $(B)/core/kern_avx2.o: ISA := -O3 -mavx2 -mfma
+$(B)/core/kern_avx2print.o: ISA := -O3 -mavx2
 $(B)/core/kern_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
 $(B)/core/kern_neon.o: ISA := -O3
 $(B)/core/%_wide.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vbmi2 \
