@@ -127,9 +127,9 @@ static int compare(const whole *a, const whole *b)
 
 /* The sign of x - m * 2^k, where m * 2^k is half way between two floats and within 2^-48 of x.
  *
- * k is at least -150 and m less than 2^25, so that m * 2^k has at most 113 digits that count. When x has more,
- * the first 114 and a 1 in the place of all others compare as x does. Those 115 digits take 383
- * bits, m * 5^(46+115) takes 399, and the powers of 2 make both sides about equal. */
+ * k is at least -150 and m less than 2^25, so that m * 2^k has at most 113 digits that count. When x
+ * has more, the first 114 and a 1 in the place of all others compare as x does. Those 115 digits
+ * take 383 bits, m * 5^(46+115) takes 399, and the powers of 2 make both sides about equal. */
 static int compare_exactly(const number *x, uint64_t m, int64_t k)
 {
     enum { MOST = 114 };
@@ -164,9 +164,9 @@ static int compare_exactly(const number *x, uint64_t m, int64_t k)
 
 /* --- rounding --------------------------------------------------------------------------------- */
 
-/* The double w * 10^exponent carries three roundings (w, the power, the product) and lacks what digits
- * are not in w, so it is within 4 units in its last place of the number. Rounding it to float32 rounds
- * the number, unless a midpoint of two floats lies between them: unless one is within MARGIN. */
+/* The double w * 10^exponent carries three roundings (w, the power, the product) and lacks the
+ * digits that are not in w, so it is within 4 units in its last place of the number. Rounding it to
+ * float32 rounds the number, unless a midpoint of two floats lies between them: within MARGIN. */
 #define MARGIN 8u
 
 static inline uint64_t bits_of(double d)
@@ -177,7 +177,7 @@ static inline uint64_t bits_of(double d)
     return bits;
 }
 
-/* Of any number. With integers alone: the result does not depend on how this thread treats subnormals. */
+/* Of any number. With integers alone: how this thread treats subnormals does not matter. */
 static bool round_any(const number *x, float *out)
 {
     uint32_t bits = 0;

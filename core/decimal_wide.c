@@ -1,9 +1,9 @@
 /* Numbers of a list.
  *
- * One bit for each byte says what it is. The grammar is arithmetic on those words: adding the bit of a
- * number's first digit to the digits carries to the byte behind them, for all numbers at once. The
- * positions so found become lists of bytes, and the digits of four numbers move into one vector of four
- * lanes of 16, where they are multiplied out. */
+ * One bit for each byte says what it is. The grammar is arithmetic on those words: adding the bit
+ * of a number's first digit to the digits carries to the byte behind them, for all numbers at once.
+ * The positions so found become lists of bytes, and the digits of four numbers move into one vector
+ * of four lanes of 16, where they are multiplied out. */
 #include "decimal.h"
 
 #include <immintrin.h>
@@ -19,7 +19,7 @@ static const double powers[32] = {1e-0,  1e-1,  1e-2,  1e-3,  1e-4,  1e-5,  1e-6
                                   1e-16, 1e-17, 1e-18, 1e-19, 1e-20, 1e-21, 1e-22, 1e-23,
                                   1e-24, 1e-25, 1e-26, 1e-27, 1e-28, 1e-29, 1e-30, 1e-31};
 
-/* Where the numbers are, a bit for each byte. A number that is good has one in each word but `minus`. */
+/* Where the numbers are, a bit for each byte. A good number has one in each word but `minus`. */
 typedef struct {
     uint64_t good;     /* the comma or bracket behind it */
     uint64_t first;    /* its first digit */
@@ -192,11 +192,11 @@ static inline __m256d four_powers(const numbers *x, unsigned first)
     return _mm512_castpd512_pd256(_mm512_mask_mov_pd(p, high, q));
 }
 
-/* Numbers first .. first + 3 as doubles, of which the bits in `unsure` cannot be rounded to float32.
+/* Numbers first .. first + 3 as doubles; a bit in `unsure` for each that must not be rounded from.
  *
- * As in decimal_parse.c, but digits may be missing: where they are, the mantissa must have 12 at least, so that
- * it is right within 10^-11, or 2^17 units in the double's last place. Products are 0 or lie
- * between 10^-31 and 10^16, so that all are normal. */
+ * As in decimal_parse.c, but digits may be missing: where they are, the mantissa must have at least
+ * 12, so that it is right within 10^-11, which is less than 2^17 units in the double's last place.
+ * Products are 0 or lie between 10^-31 and 10^16, so that all are normal. */
 static inline __m256d four_numbers(const numbers *x, unsigned first, __m512i digits,
                                    unsigned *unsure)
 {
@@ -218,8 +218,8 @@ static inline __m256d four_numbers(const numbers *x, unsigned first, __m512i dig
     return _mm256_mask_xor_pd(d, (__mmask8)(x->negative >> first), d, _mm256_set1_pd(-0.0));
 }
 
-/* Reads the numbers in `unsure` by themselves. Returns how many of the first `count` are right: all,
- * or those in front of the one that is not finite. */
+/* Reads the numbers in `unsure` by themselves. Returns how many of the first `count` are right:
+ * all, or those in front of the one that is not finite. */
 static size_t read_again(const char *p, const marks *m, uint64_t negative, uint64_t unsure,
                          float *out, size_t count)
 {
@@ -240,7 +240,7 @@ size_t attn_f32_scan_wide(const char *text, size_t n, float *out, size_t max, si
     while (end - p >= WIDTH && done < max) {
         __m512i v = _mm512_loadu_si512(p), digits = _mm512_xor_si512(v, _mm512_set1_epi8('0'));
         marks m = find_numbers(v, digits);
-        /* Where to go on is guessed by the commas, so that the next round need not wait for the marks. */
+        /* Where to go on is guessed by the commas: the next round need not wait for the marks. */
         unsigned count = (unsigned)_mm_popcnt_u64(m.comma);
         count = count > LANES ? count & ~(LANES - 1u) : count;
         unsigned last = nth(m.comma, count);

@@ -1,5 +1,5 @@
-/* wide.h: text, 64 bytes at once. For AVX-512 with VBMI2 alone, whose permutations reach every byte; what
- * is not compiled for it asks attn_is_wide() first. */
+/* wide.h: text, 64 bytes at once. For AVX-512 with VBMI2 alone, whose permutations reach every
+ * byte; what is not compiled for it asks attn_is_wide() first. */
 #ifndef ATTN_WIDE_H
 #define ATTN_WIDE_H
 
@@ -20,8 +20,8 @@ static inline bool attn_is_wide(void)
 /* As attn_f32_scan(), but stops also near the end of the text and in front of rare forms. */
 size_t attn_f32_scan_wide(const char *text, size_t n, float *out, size_t max, size_t *used);
 
-/* Decodes whole groups of base64, 64 characters in turn, up to the first 64 that have another character in
- * them. Returns how many characters were decoded; each four made three bytes. `value_plus_1` has a byte
+/* Decodes base64, 64 characters at once, up to the first 64 that have another character in them.
+ * Returns how many characters were decoded; each four made three bytes. `value_plus_1` has a byte
  * for each character of ASCII, 0 = not of the alphabet. */
 size_t attn_base64_decode_wide(const unsigned char value_plus_1[128], const char *text, size_t n,
                                unsigned char *out);

@@ -2,10 +2,10 @@
  *
  *   bench_json [-q] [ROUNDS]        -q leaves jansson out; 5 rounds unless said
  *
- * Reading ends with one array of float32, made from pieces of 64 KiB in one buffer, as a server gets them;
- * filling that buffer does not count. Writing fills such pieces. jansson reads the whole text into its
- * tree, which is then walked, and makes its whole text from such a tree. Both sides take turns; the
- * medians are shown. One thread, [32,128,768] numbers. */
+ * Reading ends with one array of float32, made from pieces of 64 KiB in one buffer, as a server gets
+ * them; filling that buffer does not count. Writing fills such pieces. jansson reads the whole text
+ * into its tree, which is then walked, and makes its whole text from such a tree. Both sides take
+ * turns; the medians are shown. One thread, [32,128,768] numbers. */
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>

@@ -529,7 +529,7 @@ static void lists_of_one_form_are_read_with_another_at_any_place(void **state)
                     const char *text = k == at ? others[o] : forms[f];
                     add_number(&l, text, strlen(text), k == 39 ? "]" : ",");
                 }
-                /* A blank in front of a number was read with the comma; the one behind is the number's. */
+                /* A blank was read with the comma in front of it. */
                 if (l.count == at && strcmp(others[o], " ") == 0 && at > 0)
                     l.used++;
                 check_list(&l);

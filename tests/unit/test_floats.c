@@ -1,4 +1,4 @@
-/* Every float32, printed and read back: a sample of them, or with ATTND_FLOATS=all the 2^32 (`make floats`). */
+/* Floats, printed and read back: two million, or with ATTND_FLOATS=all all of them (make floats). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
