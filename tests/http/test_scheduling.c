@@ -114,9 +114,9 @@ static void *read_answer(void *arg)
 
 static void small_requests_overtake_a_large_one(void **state)
 {
-    enum { SMALL = 10 };
+    enum { SMALL = 5 };
     test_daemon *d = serve(ONE_THREAD, "log.level=error");
-    char *large = body(24, 2000, true), *small = body(1, 4, false);
+    char *large = body(12, 6000, true), *small = body(1, 4, false);
     pthread_t thread;
     reader l;
     (void)state;
