@@ -63,7 +63,7 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 
 .PHONY: all run test arm64 lint asan tsan floats bench bench-json bench-peers fmt install clean help deps-build deps-test \
-        deps-lint deps-arm64 compile tests arm64-tests
+        deps-lint deps-arm64 compile tests arm64-tests bench-service soak
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -206,6 +206,19 @@ bench-peers: all ## time the layer against onnxruntime, where that is installed
 	  missing="onnxruntime, which $(PEERS_DIR)/setup.sh ort installs"; fi; \
 	if [ -n "$$missing" ]; then echo "skipped: peers: make bench-peers needs $$missing"; \
 	else ATTND=$(B)/attnd $(PEERS_DIR)/layer.sh; fi
+
+bench-service: all ## time the daemon against node with onnxruntime, where that is installed
+	@missing=; \
+	if [ ! -f $(PEERS_DIR)/service.sh ]; then missing="the scripts in $(PEERS_DIR)"; \
+	elif ! command -v node >/dev/null || ! command -v wrk >/dev/null; then missing="node and wrk, which $(PEERS_DIR)/setup.sh installs"; \
+	elif [ ! -d $${PEERS:-/tmp/peers}/node/node_modules/onnxruntime-node ]; then \
+	  missing="onnxruntime, which $(PEERS_DIR)/setup.sh ort installs"; fi; \
+	if [ -n "$$missing" ]; then echo "skipped: services: make bench-service needs $$missing"; \
+	else ATTND=$(B)/attnd SERVERS="$${SERVERS:-node attnd}" $(PEERS_DIR)/service.sh; fi
+
+soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600)
+	@$(MAKE) --no-print-directory $(JOBS) tests
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_TIMEOUT=100000 tests/run.sh $(B) tests/http/test_soak
 
 clean: ## remove what was built
 	rm -rf build build-*
