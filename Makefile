@@ -154,7 +154,7 @@ tsan: deps-lint ## the tests under ThreadSanitizer
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
 ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
-ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention cpu kern)
+ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_tiles cpu kern)
 
 arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-user
 	@RUNNER=qemu-aarch64 TEST_CASES=100 tests/run.sh $(ARM64_B) $(ONLY)
@@ -162,7 +162,7 @@ arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-us
 arm64-tests:
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=$(ARM64_B) CC=aarch64-linux-gnu-gcc \
 	  CORE_SRC="$(ARM64_SRC)" CONFIG_SRC= SERVER_SRC= \
-	  SUPPORT_SRC=tests/ref_attention.c PKG_CFLAGS=-Itests/standin LIBS=-lm TEST_LIBS= \
+	  SUPPORT_SRC="tests/layer_case.c tests/ref_attention.c" PKG_CFLAGS=-Itests/standin LIBS=-lm TEST_LIBS= \
 	  LDHARDEN=-static $(ARM64_BIN)
 
 # --- checks ---------------------------------------------------------------------------------
