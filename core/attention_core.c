@@ -18,15 +18,16 @@ typedef struct {
     float *max, *sum, *factor; /* [rows] of the running softmax */
     float *max_after;          /* [key tiles][rows], with kept scores */
     size_t seen[STRIP_ROWS];   /* keys that each row may attend to, so far */
+    bool begun;                /* the context rows hold something */
 } strip;
 
 /* Strips of a sequence are equal as far as they can be; rows of a tile are 6 at most. */
 static size_t strip_rows(const attn_options *o, size_t q_len, size_t s_len)
 {
-    size_t most = STRIP_ROWS;
+    size_t most = o->is_causal ? CAUSAL_ROWS : STRIP_ROWS;
 
     if (attn_keeps_scores(o))
-        most = attn_max(attn_min(KEPT_FLOATS / attn_max(s_len, 1), STRIP_ROWS) / 6 * 6, 6);
+        most = attn_max(attn_min(KEPT_FLOATS / attn_max(s_len, 1), most) / 6 * 6, 6);
     size_t strips = attn_tiles(q_len, most);
     return strips == 0 ? most : attn_min(attn_tiles(attn_tiles(q_len, strips), 6) * 6, most);
 }
@@ -80,7 +81,7 @@ static void score_keys(const strip *t, float *scores, size_t from, size_t to)
 }
 
 /* The context rows so far times t->factor, plus exponentials times values of keys [from, to). */
-static void weigh_values(const strip *t, const float *scores, size_t from, size_t to, bool begin)
+static void weigh_values(strip *t, const float *scores, size_t from, size_t to)
 {
     const attn_heads *n = &t->run->heads;
     const attn_view *context = &t->it->context;
@@ -88,7 +89,7 @@ static void weigh_values(const strip *t, const float *scores, size_t from, size_
     const float *value = t->it->packed_value + t->g * attn_packed_floats(s_len, n->v_head_dim);
     float *out = context->data + t->h * context->head_stride + t->r0 * context->row_stride;
 
-    for (size_t r = 0; r < t->rows && !begin; r++) {
+    for (size_t r = 0; r < t->rows && t->begun; r++) {
         float *row = out + r * context->row_stride;
         if (t->factor[r] != 1.0F)
             attn_kernels.scale(row, row, n->v_head_dim, t->factor[r]);
@@ -103,9 +104,10 @@ static void weigh_values(const strip *t, const float *scores, size_t from, size_
             .b = value + c0 * s_len + from * attn_panel_width(n->v_head_dim, c0 / panel),
             .c = out + c0,
             .ldc = context->row_stride,
-            .add = !begin,
+            .add = t->begun,
         });
     }
+    t->begun = true;
 }
 
 /* The stages before the mask show every cell, so they are computed over all the columns asked for, apart
@@ -210,7 +212,7 @@ static void finish_row(const strip *t, size_t r, size_t from, size_t to)
     if (context->data == NULL)
         return;
     float *row = context->data + t->h * context->head_stride + i * context->row_stride;
-    if (from == to)
+    if (!t->begun)
         memset(row, 0, e * sizeof(float));
     attn_kernels.scale(row, row, e, inverse);
     /* What is not finite here shows in every output of the row, which are checked. */
@@ -259,6 +261,52 @@ static void strip_range(const strip *t, size_t *from, size_t *to)
     *from = *from < *to ? *from / attn_kernels.panel * attn_kernels.panel : *to;
 }
 
+/* Scores, softmax as far as it goes, values. */
+static void weigh_tile(strip *t, float *scores, size_t from, size_t to)
+{
+    score_keys(t, scores, from, to);
+    mask_tile(t, scores, from, to);
+    attn_kernels.softmax(&(attn_softmax){
+        .x = scores,
+        .rows = t->rows,
+        .n = attn_tiles(to - from, attn_kernels.lanes) * attn_kernels.lanes,
+        .ld = t->ld,
+        .max = t->max,
+        .sum = t->sum,
+        .factor = t->factor,
+    });
+    if (t->it->context.data != NULL)
+        weigh_values(t, scores, from, to);
+}
+
+/* Does the mask leave any key of the tile to any row? */
+static bool tile_visible(const strip *t, size_t from, size_t to)
+{
+    const attn_sequence *s = t->it->seq;
+    size_t rows = s->mask != NULL && s->mask_stride[1] == 0 ? 1 : t->rows; /* all alike */
+
+    for (size_t r = 0; r < rows && s->mask != NULL; r++) {
+        const unsigned char *row =
+            s->mask + t->h * s->mask_stride[0] + (t->r0 + r) * s->mask_stride[1];
+        for (size_t j = from; j < to; j++) {
+            if (row[j * s->mask_stride[2]] != 0)
+                return true;
+        }
+    }
+    return s->mask == NULL;
+}
+
+/* Nobody sees the tile: the results so far stand, the maps say so. */
+static void skip_tile(strip *t, float *scores, size_t from, size_t to, bool kept)
+{
+    for (size_t r = 0; r < t->rows; r++) {
+        if (kept)
+            memset(scores + r * t->ld, 0, (to - from) * sizeof(float));
+        if (t->slot < t->run->opt->num_heads && t->run->opt->stage == ATTN_MASKED)
+            attn_map_fill(t->run, t->it, t->slot, t->first, t->r0 + r, -INFINITY, from, to);
+    }
+}
+
 /* One head of a strip: key tile by key tile, scores, softmax as far as it goes, times V. */
 static void strip_head(strip *t)
 {
@@ -267,6 +315,7 @@ static void strip_head(strip *t)
     size_t d = run->heads.head_dim, begin = 0, end = 0;
     const attn_view *query = &t->it->query;
 
+    t->begun = false;
     t->slot = attn_map_slot(o, t->h);
     t->g = t->h / (run->heads.num_heads / run->heads.num_kv_heads);
     if (!strip_wanted(t)) {
@@ -290,21 +339,12 @@ static void strip_head(strip *t)
          from = to, tile++) {
         to = attn_min((from / KEY_TILE + 1) * KEY_TILE, end);
         float *scores = t->scores + (kept ? from - begin : 0);
-        score_keys(t, scores, from, to);
-        mask_tile(t, scores, from, to);
-        attn_kernels.softmax(&(attn_softmax){
-            .x = scores,
-            .rows = t->rows,
-            .n = attn_tiles(to - from, attn_kernels.lanes) * attn_kernels.lanes,
-            .ld = t->ld,
-            .max = t->max,
-            .sum = t->sum,
-            .factor = t->factor,
-        });
+        if (tile_visible(t, from, to))
+            weigh_tile(t, scores, from, to);
+        else
+            skip_tile(t, scores, from, to, kept);
         if (kept)
             memcpy(t->max_after + tile * t->rows, t->max, t->rows * sizeof(float));
-        if (t->it->context.data != NULL)
-            weigh_values(t, scores, from, to, from == begin);
     }
     for (size_t r = 0; r < t->rows; r++)
         finish_row(t, r, begin, end);

@@ -41,7 +41,7 @@ else
 fi
 flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip cmocka libcurl)
 for h in core/*.h config/*.h server/*.h; do
-    [ "$h" != core/kern_tile.h ] || continue # a template for the files that include it
+    case $h in core/kern_tile.h | core/kern_rows.h) continue ;; esac # templates for the files that include them
     gcc -std=c11 -D_GNU_SOURCE -I. $flags -Wall -Wextra -Werror -fsyntax-only -x c "$h" || say "$h does not stand alone"
 done
 # One call a file: clang-tidy 14 mixes up va_list checks between files of one call.
