@@ -21,15 +21,16 @@ typedef struct {
     bool begun;                /* the context rows hold something */
 } strip;
 
-/* Strips of a sequence are equal as far as they can be; rows of a tile are 6 at most. */
+/* Strips of a sequence are equal as far as they can be. */
 static size_t strip_rows(const attn_options *o, size_t q_len, size_t s_len)
 {
-    size_t most = o->is_causal ? CAUSAL_ROWS : STRIP_ROWS;
+    size_t most = o->is_causal ? CAUSAL_ROWS : STRIP_ROWS, unit = attn_row_unit();
 
     if (attn_keeps_scores(o))
-        most = attn_max(attn_min(KEPT_FLOATS / attn_max(s_len, 1), most) / 6 * 6, 6);
+        most = attn_min(KEPT_FLOATS / attn_max(s_len, 1), most);
+    most = attn_max(most / unit * unit, unit);
     size_t strips = attn_tiles(q_len, most);
-    return strips == 0 ? most : attn_min(attn_tiles(attn_tiles(q_len, strips), 6) * 6, most);
+    return strips == 0 ? most : attn_min(attn_tiles(attn_tiles(q_len, strips), unit) * unit, most);
 }
 
 size_t attn_strip_tasks(const attn_run *run, const attn_item *it)
@@ -49,12 +50,14 @@ static size_t row_room(bool kept, size_t s_len)
 
 size_t attn_strip_scratch(const attn_heads *n, bool maps, size_t longest)
 {
-    size_t rows = STRIP_ROWS, states = 3 + (maps ? attn_tiles(longest, KEY_TILE) : 0);
+    size_t scores = STRIP_ROWS * row_room(maps, longest);
 
-    if (maps)
-        rows = attn_max(attn_min(KEPT_FLOATS / attn_max(longest, 1), STRIP_ROWS), 6);
-    return attn_tiles(STRIP_ROWS * n->head_dim, 16) * 16 + rows * row_room(maps, longest) +
-           STRIP_ROWS * states;
+    /* The strip of a shorter sequence has more rows, and may need a little more for what rows are rounded up by. */
+    if (maps && longest > KEPT_FLOATS / STRIP_ROWS)
+        scores = attn_max(KEPT_FLOATS + STRIP_ROWS * row_room(true, 1),
+                          attn_row_unit() * row_room(true, longest));
+    return attn_tiles(STRIP_ROWS * n->head_dim, 16) * 16 + scores +
+           STRIP_ROWS * (3 + (maps ? attn_tiles(longest, KEY_TILE) : 0));
 }
 
 /* Scores of all rows with keys [from, to), and with the rest of their panels; from begins a panel. */
@@ -125,7 +128,7 @@ static void store_raw_stage(strip *t)
             float *row = t->scores + r * t->ld;
             if (o->stage == ATTN_SOFTCAPPED && o->softcap > 0.0F)
                 attn_soft_cap(row, until - from, o->softcap);
-            if (!attn_kernels.all_finite(row, until - from))
+            if (!attn_map_finite(t->run, t->it, t->r0 + r, row, from, until))
                 attn_note_overflow(t->run, t->it, t->r0 + r);
             attn_map_piece(t->run, t->it, t->slot, t->first, t->r0 + r, row, 1.0F, from, until);
         }
@@ -245,7 +248,8 @@ static void count_masked_rows(const strip *t)
     }
 }
 
-/* Keys [*from, *to) that any row of the strip may see; *from begins a panel. */
+/* Keys [*from, *to) that any row of the strip may see; *from begins a panel. Where rows are not independent
+ * of each other these are whole tiles, so that other rows do not change the number of keys. */
 static void strip_range(const strip *t, size_t *from, size_t *to)
 {
     *from = t->it->s_len;
@@ -258,7 +262,14 @@ static void strip_range(const strip *t, size_t *from, size_t *to)
             *to = attn_max(*to, hi);
         }
     }
-    *from = *from < *to ? *from / attn_kernels.panel * attn_kernels.panel : *to;
+    if (*from >= *to) {
+        *from = *to;
+    } else if (attn_kernels.row_block == 1) {
+        *from = *from / attn_kernels.panel * attn_kernels.panel;
+    } else {
+        *from = *from / KEY_TILE * KEY_TILE;
+        *to = attn_min(attn_tiles(*to, KEY_TILE) * KEY_TILE, t->it->s_len);
+    }
 }
 
 /* Scores, softmax as far as it goes, values. */

@@ -6,9 +6,10 @@
 #include <stdint.h>
 
 #include "attention.h"
+#include "kern.h"
 #include "layer_private.h"
 
-/* Tiles of work; kernels make a row's bits independent of them (but see attn_kern.rows_independent). */
+/* Tiles of work; kernels make a row's bits independent of them, where rows are cut at attn_row_unit(). */
 enum {
     STRIP_ROWS = 144,      /* most query rows of one attention task */
     CAUSAL_ROWS = 72,      /* the same with causality: less is computed in vain (measured: 4 %) */
@@ -85,6 +86,13 @@ static inline bool attn_canceled(const attn_run *run)
     return run->cancel != NULL && atomic_load(run->cancel);
 }
 
+/* Rows of work are cut at multiples of this: whole tiles of the kernels, which have 6 rows at most, and whole
+ * blocks of blas. */
+static inline size_t attn_row_unit(void)
+{
+    return attn_max(attn_kernels.row_block, 6);
+}
+
 /* Are probabilities kept until their row's sum is known? */
 static inline bool attn_keeps_scores(const attn_options *o)
 {
@@ -136,6 +144,9 @@ size_t attn_mask_scores(const attn_run *run, const attn_item *it, size_t h, size
 
 /* attention_maps.c. Where head h's map goes: its place among the chosen, or num_heads when not chosen. */
 size_t attn_map_slot(const attn_options *o, size_t h);
+/* Is what is asked for of keys [j0, j1) of one map row finite? x[0] is key j0. */
+bool attn_map_finite(const attn_run *run, const attn_item *it, size_t i, const float *x, size_t j0,
+                     size_t j1);
 /* Writes keys [j0, j1) of one map row: factor * x[0 ..], or `value` at each. Where heads are reduced, `first`
  * tells the first of them and the others are combined with what is there. */
 void attn_map_piece(const attn_run *run, const attn_item *it, size_t slot, bool first, size_t i,

@@ -89,7 +89,7 @@ void attn_kern_init_ref(attn_kern *k)
         .isa = "ref",
         .panel = PANEL,
         .lanes = PANEL,
-        .rows_independent = true,
+        .row_block = 1,
         .product = product_ref,
         .softmax = softmax_ref,
         .scale = scale_ref,

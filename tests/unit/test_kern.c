@@ -266,7 +266,7 @@ static void a_row_has_the_same_bits_among_any_others(void **state)
         float *a = random_row(M * K, 1.0F), *b = random_row(n * K, 1.0F),
               *all = random_row(M * n, 1.0F);
         float *packed = random_row(attn_packed_floats(K, n), 1.0F), *one = random_row(n, 1.0F);
-        if (attn_kernels.rows_independent) {
+        if (attn_kernels.row_block == 1) {
             attn_pack_transposed(packed, K, n, 0, b, n, K);
             attn_kernels.product(&(attn_product){
                 .m = M, .n = n, .k = K, .a = a, .lda = K, .b = packed, .c = all, .ldc = n});
