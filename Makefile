@@ -154,7 +154,7 @@ tsan: deps-lint ## the tests under ThreadSanitizer
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
 ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
-ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_tiles cpu kern)
+ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_bits attention_tiles cpu kern)
 
 arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-user
 	@RUNNER=qemu-aarch64 TEST_CASES=100 tests/run.sh $(ARM64_B) $(ONLY)

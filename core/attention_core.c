@@ -13,6 +13,7 @@ typedef struct {
     bool first;      /* of the heads that are reduced to one map */
     size_t r0, rows; /* of the strip */
     float *q;        /* [rows, d], already scaled */
+    float *context;  /* [rows, e] of one tile of keys */
     float *scores;   /* [rows][ld] */
     size_t ld;
     float *max, *sum, *factor; /* [rows] of the running softmax */
@@ -56,7 +57,8 @@ size_t attn_strip_scratch(const attn_heads *n, bool maps, size_t longest)
     if (maps && longest > KEPT_FLOATS / STRIP_ROWS)
         scores = attn_max(KEPT_FLOATS + STRIP_ROWS * row_room(true, 1),
                           attn_row_unit() * row_room(true, longest));
-    return attn_tiles(STRIP_ROWS * n->head_dim, 16) * 16 + scores +
+    return attn_tiles(STRIP_ROWS * n->head_dim, 16) * 16 +
+           attn_tiles(STRIP_ROWS * n->v_head_dim, 16) * 16 + scores +
            STRIP_ROWS * (3 + (maps ? attn_tiles(longest, KEY_TILE) : 0));
 }
 
@@ -83,7 +85,8 @@ static void score_keys(const strip *t, float *scores, size_t from, size_t to)
     }
 }
 
-/* The context rows so far times t->factor, plus exponentials times values of keys [from, to). */
+/* The context rows so far times t->factor, plus exponentials times values of keys [from, to). Each tile is summed
+ * by itself: in a sum over 20000 keys one after the other the roundings grow to 2e-5 of it. */
 static void weigh_values(strip *t, const float *scores, size_t from, size_t to)
 {
     const attn_heads *n = &t->run->heads;
@@ -92,11 +95,6 @@ static void weigh_values(strip *t, const float *scores, size_t from, size_t to)
     const float *value = t->it->packed_value + t->g * attn_packed_floats(s_len, n->v_head_dim);
     float *out = context->data + t->h * context->head_stride + t->r0 * context->row_stride;
 
-    for (size_t r = 0; r < t->rows && t->begun; r++) {
-        float *row = out + r * context->row_stride;
-        if (t->factor[r] != 1.0F)
-            attn_kernels.scale(row, row, n->v_head_dim, t->factor[r]);
-    }
     for (size_t c0 = 0; c0 < n->v_head_dim; c0 += panel) {
         attn_kernels.product(&(attn_product){
             .m = t->rows,
@@ -105,11 +103,13 @@ static void weigh_values(strip *t, const float *scores, size_t from, size_t to)
             .a = scores,
             .lda = t->ld,
             .b = value + c0 * s_len + from * attn_panel_width(n->v_head_dim, c0 / panel),
-            .c = out + c0,
-            .ldc = context->row_stride,
-            .add = t->begun,
+            .c = (t->begun ? t->context : out) + c0,
+            .ldc = t->begun ? n->v_head_dim : context->row_stride,
         });
     }
+    for (size_t r = 0; r < t->rows && t->begun; r++)
+        attn_kernels.scale_add(out + r * context->row_stride, t->context + r * n->v_head_dim,
+                               n->v_head_dim, t->factor[r]);
     t->begun = true;
 }
 
@@ -391,7 +391,8 @@ void attn_strip_task(void *arg, size_t task, size_t worker)
     t.sum = t.max + STRIP_ROWS;
     t.factor = t.sum + STRIP_ROWS;
     t.q = t.factor + STRIP_ROWS;
-    t.scores = t.q + attn_tiles(STRIP_ROWS * run->heads.head_dim, 16) * 16;
+    t.context = t.q + attn_tiles(STRIP_ROWS * run->heads.head_dim, 16) * 16;
+    t.scores = t.context + attn_tiles(STRIP_ROWS * run->heads.v_head_dim, 16) * 16;
     t.max_after = t.scores + most * t.ld;
     if (!together) {
         strip_head(&t);

@@ -53,6 +53,8 @@ typedef struct {
     void (*scale)(float *out, const float *x, size_t n, float factor);
     void (*stream)(float *out, const float *x, size_t n, float factor);
     void (*end_streams)(void);
+    void (*scale_add)(float *out, const float *x, size_t n,
+                      float factor); /* out = factor out + x */
     void (*transpose)(float *out, size_t out_stride, const float *in, size_t in_stride, size_t rows,
                       size_t columns); /* out[c][r] = in[r][c] */
     bool (*all_finite)(const float *x, size_t n);

@@ -16,6 +16,7 @@
 #define KERN_TABLE(name)                                                                           \
     .isa = (name), .panel = PANEL, .lanes = LANES, .row_block = 1, .product = product,             \
     .softmax = softmax, .scale = scale, .stream = stream, .end_streams = end_streams,              \
-    .transpose = transpose, .all_finite = all_finite, .fma_burst = fma_burst
+    .scale_add = scale_add, .transpose = transpose, .all_finite = all_finite,                      \
+    .fma_burst = fma_burst
 
 #endif

@@ -15,7 +15,7 @@
 
 static const char *const all_levels[CASE_MOST_LEVELS] = {"avx512", "avx2", "neon", "blas", "ref"};
 const char *case_levels[CASE_MOST_LEVELS];
-size_t case_num_levels;
+size_t case_num_levels, case_few_levels;
 
 static void use(const char *isa)
 {
@@ -47,6 +47,7 @@ int case_find_levels(void **state)
             printf("skipped: kernels: %s\n", err.text);
         err = (attn_error){0};
     }
+    case_few_levels = case_count(2) == 2 ? case_num_levels : 1;
     return attn_kern_init(NULL, &err) == ATTN_OK ? 0 : -1;
 }
 
@@ -355,7 +356,6 @@ void case_forward(const layer_case *c, attn_sequence *seqs, size_t n, attn_pool 
         fail_msg("case %llu: %s", (unsigned long long)number, err.text);
 }
 
-/* Measured: see the programs that print it. */
 const double case_bound = 1e-5;
 double case_worst;
 

@@ -14,6 +14,7 @@
 enum { CASE_MOST_LEVELS = 5 };
 extern const char *case_levels[CASE_MOST_LEVELS];
 extern size_t case_num_levels;
+extern size_t case_few_levels; /* all; in an emulator, which is slow, the first and best */
 
 /* Group setup: finds them, names the others as skipped and leaves the best in force. */
 int case_find_levels(void **state);
