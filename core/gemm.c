@@ -9,8 +9,8 @@
 #include "cpu.h"
 #include "kern.h"
 
-/* What OpenBLAS makes of a row depends on how many there are: they are multiplied in blocks of ROWS, whatever the
- * rest of the call. Measured against blocks of 144: 3 to 14 % slower at Haswell, none of it at SkylakeX. */
+/* What OpenBLAS makes of a row depends on how many there are: they are multiplied in blocks of ROWS,
+ * however many a call has. Measured against 144: up to 14 % slower with its Haswell kernels. */
 enum { PANEL = 256, LANES = 4, ROWS = 48 };
 
 static void product_blas(const attn_product *p)

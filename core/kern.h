@@ -43,8 +43,9 @@ typedef struct {
 typedef struct {
     const char *isa;
     size_t panel, lanes;
-    /* Where the rows of a product may be cut without changing a bit: at multiples of this, counted from the first
-     * row of all. 1, as a row depends on no other; but more for blas, whose bits depend on n and k too. */
+    /* Where the rows of a product may be cut without changing a bit: at multiples of this, counted
+     * from the first row of all. 1, as a row depends on no other; but more for blas, whose bits
+     * depend on n and k too. */
     size_t row_block;
     void (*product)(const attn_product *p);
     void (*softmax)(const attn_softmax *s); /* n a multiple of lanes */

@@ -181,8 +181,8 @@ void case_add_weights(layer_case *c, size_t d_model, size_t d_kv, size_t d_out)
     ref_attention *r = &c->common;
     size_t q = s->num_heads * s->head_dim, k = s->num_kv_heads * s->head_dim;
     size_t v = s->num_kv_heads * s->v_head_dim, joined = s->num_heads * s->v_head_dim;
-    /* A head of few numbers may be near zero in all of them: dividing by its norm then magnifies what the
-     * projection rounded, without limit. */
+    /* A head of few numbers may be near zero in all of them: dividing by its norm then magnifies
+     * what the projection rounded, without limit. */
     bool bias = case_chance(2), norm = case_chance(4) && s->head_dim >= 8;
     double m = 1 / sqrt((double)d_model), kv = 1 / sqrt((double)d_kv);
 

@@ -1,5 +1,6 @@
-/* layer_case.h: attention layers (or heads alone) with random operands: run by attn_forward() with each kind of
- * kernels, and compared with the oracle. For cmocka programs: what goes wrong fails the test. */
+/* layer_case.h: attention layers (or heads alone) with random operands: run by attn_forward() with
+ * each kind of kernels, and compared with the oracle. For cmocka programs: what goes wrong fails the
+ * test. */
 #ifndef TESTS_LAYER_CASE_H
 #define TESTS_LAYER_CASE_H
 
@@ -24,7 +25,7 @@ void case_use_best_level(void);
 /* `normal`, or a part of it where TEST_CASES is below 300: an emulator is given fewer. */
 size_t case_count(size_t normal);
 
-/* Random numbers; the same after the same start. A failure names the number that the test gave last. */
+/* Random numbers; the same after the same start. A failure names the last start. */
 void case_start(uint64_t number);
 size_t case_below(size_t n);
 bool case_chance(size_t one_in);
@@ -33,7 +34,7 @@ size_t case_choose(const size_t *from, size_t n);
 #define CASE_CHOOSE(...)                                                                           \
     case_choose((const size_t[]){__VA_ARGS__}, sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t))
 
-/* Everything of a case lies on one pile and goes at its end. Exact sizes, so that ASan sees one more. */
+/* Everything of a case lies on one pile and goes at its end. Exact sizes: ASan sees one more. */
 void *case_get(size_t n, size_t size);        /* zeros, aligned to 64 */
 float *case_floats(size_t n, double scale);   /* normally distributed */
 float *case_unset(size_t n);                  /* NaN: what a forgotten write would leave */
@@ -79,8 +80,8 @@ attn_status case_try(const layer_case *c, attn_sequence *seqs, size_t n, attn_po
 void case_forward(const layer_case *c, attn_sequence *seqs, size_t n, attn_pool *pool,
                   attn_stats *stats);
 
-/* How far a float may be from the oracle's double, as a part of the largest number of its tensor or of 1, the
- * larger; and the largest difference so far, in the same terms. */
+/* How far a float may be from the oracle's double, as a part of the largest number of its tensor or
+ * of 1, the larger; and the largest difference so far, in the same terms. */
 extern const double case_bound;
 extern double case_worst;
 

@@ -1,4 +1,4 @@
-/* attn_forward() gives a sequence the same bits in any company, whatever is asked for, and in slices. */
+/* attn_forward() gives a sequence the same bits in any company, whatever is asked for, and sliced. */
 #include "core/attention.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static void same_results(const layer_case *c, const attn_sequence *s, const attn
     same("value", s->value_out.data, as->value_out.data, G * S * n->v_head_dim);
 }
 
-/* Head `slot` of the map of *s, which may be a part, is the same cells of head h of the whole map of *as. */
+/* The map of *s at `slot`, which may be a part, has the same cells as head h of the whole map of *as. */
 static void same_map(const layer_case *c, const attn_sequence *s, size_t slot,
                      const attn_sequence *as, size_t h)
 {
@@ -55,7 +55,8 @@ static void same_map(const layer_case *c, const attn_sequence *s, size_t slot,
              c->k_to - o->k_from);
 }
 
-/* A layer with all that makes rows differ, or heads alone; long enough for kept scores to need smaller strips. */
+/* A layer with all that makes rows differ, or heads alone; so long that kept scores need smaller
+ * strips. */
 static void long_case(layer_case *c, attn_sequence *s, bool with_layer)
 {
     enum { T = 280, S = 1500 };
@@ -190,9 +191,10 @@ static void the_bits_of_a_wide_projection_do_not_depend_on_the_threads(void **st
     case_use_best_level();
 }
 
-/* --- the workspace ------------------------------------------------------------------------------ */
+/* --- the workspace ---------------------------------------------------------------------------- */
 
-/* Scores that are kept for maps take the most room not in the longest sequence, but where a strip is largest. */
+/* Scores that are kept for maps take the most room where strips are largest, not where keys are
+ * most. */
 static void the_workspace_suffices_for_any_mixture_of_lengths(void **state)
 {
     static const size_t LENGTH[] = {1365, 20000, 1, 512, 1366, 3000, 33000, 6000};
@@ -281,7 +283,7 @@ static attn_status prepare(const layer_case *c, attn_sequence *s, attn_pool *poo
     return rc;
 }
 
-/* Where the next slice ends: cut into single rows, into random ones, or into parts a little off the strips. */
+/* Where the next slice ends: a little off the strips, anywhere, or after more and more rows. */
 static size_t next_cut(size_t how, size_t r0, size_t T)
 {
     size_t step = attn_kernels.row_block;
@@ -341,7 +343,7 @@ static void slices_give_the_bits_of_one_call(void **state)
     case_use_best_level();
 }
 
-/* A NaN in the context, at a key that the mask hides from every query, from all but the last, or from none. */
+/* A NaN in the context, at a key that the mask hides from every query, and then from all but one. */
 static void nan_in_a_key_is_refused_by_prepare_when_any_slice_would_see_it(void **state)
 {
     enum { T = 200, S = 600, BAD = 520 };

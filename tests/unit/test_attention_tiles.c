@@ -152,7 +152,8 @@ static void wheel_case(layer_case *c, attn_sequence *s, ref_attention *r, size_t
     case_oracle(c, s, r);
 }
 
-/* Measured over 420 cases: 1.2e-6 avx512 and avx2, 1.1e-6 blas and ref; under emulation 5.8e-7 neon. */
+/* Measured over 420 cases: 1.2e-6 avx512 and avx2, 1.1e-6 blas and ref; over 14 under emulation:
+ * 5.8e-7 neon. */
 static void tiles_and_strips_of_all_kinds_agree_with_the_oracle(void **state)
 {
     double worst[CASE_MOST_LEVELS] = {0};
