@@ -162,7 +162,8 @@ floats: deps-test ## print all 2^32 floats and read them back; some minutes
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
 ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
-ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention base64 cpu floats kern)
+ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_bits attention_tiles base64 cpu \
+                                                     floats kern)
 
 arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-user
 	@RUNNER=qemu-aarch64 TEST_CASES=100 tests/run.sh $(ARM64_B) $(ONLY)
@@ -170,7 +171,8 @@ arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-us
 arm64-tests:
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=$(ARM64_B) CC=aarch64-linux-gnu-gcc \
 	  CORE_SRC="$(ARM64_SRC)" CONFIG_SRC= SERVER_SRC= \
-	  SUPPORT_SRC="tests/ref_attention.c tests/numbers.c" PKG_CFLAGS=-Itests/standin LIBS=-lm TEST_LIBS= \
+	  SUPPORT_SRC="tests/layer_case.c tests/numbers.c tests/ref_attention.c" PKG_CFLAGS=-Itests/standin \
+	  LIBS=-lm TEST_LIBS= \
 	  LDHARDEN=-static $(ARM64_BIN)
 
 # --- checks ---------------------------------------------------------------------------------
