@@ -14,11 +14,11 @@ B       := $(VARIANT)
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
 DEPS_BUILD := gcc g++ make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
-              libopenblas-pthread-dev libzip-dev
+              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev
 DEPS_TEST  := $(DEPS_BUILD) libcmocka-dev libcurl4-openssl-dev python3 python3-numpy
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
-PKGS       := libmicrohttpd jansson openblas libzip
+PKGS       := libmicrohttpd jansson openblas libzip zlib libpng
 TEST_PKGS  := cmocka libcurl
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
