@@ -104,6 +104,12 @@ static void discharge(srv_json_reader *r, size_t bytes)
 attn_status srv_json_grow(srv_json_reader *r, srv_block *b, size_t more, size_t size,
                           attn_error *err)
 {
+    return srv_json_grow_within(r, b, more, SIZE_MAX, size, err);
+}
+
+attn_status srv_json_grow_within(srv_json_reader *r, srv_block *b, size_t more, size_t most,
+                                 size_t size, attn_error *err)
+{
     size_t need = 0, ahead = b->capacity / 2 + 64, bytes = 0, extra = 0;
 
     if (b->capacity - b->n >= more)
@@ -111,6 +117,7 @@ attn_status srv_json_grow(srv_json_reader *r, srv_block *b, size_t more, size_t 
     if (!attn_size_add(b->n, more, &need) || !attn_size_mul(need, size, &bytes) ||
         bytes > PTRDIFF_MAX / 2)
         return charge(r, SIZE_MAX, err);
+    ahead = ahead < most - need ? ahead : most - need;
     /* Ahead of the need as far as there is room; with none at all, the refusal. */
     for (;; ahead /= 4) {
         bytes = (need + ahead) * size;
@@ -356,6 +363,7 @@ attn_status srv_json_end(srv_json_reader *r, srv_json_type type, const char *beh
         ATTN_TRY(copy_until(r, behind, err));
     r->scan.stop = r->scan.end;
     ATTN_TRY(finish_member(r, err));
+    r->members++;
     r->place = SRV_AT_MEMBERS;
     r->field = NO_FIELD;
     return ATTN_OK;
@@ -433,6 +441,58 @@ attn_status srv_json_reader_feed(srv_json_reader *r, const char *text, size_t n,
 attn_status srv_json_reader_finish(srv_json_reader *r, attn_error *err)
 {
     return srv_json_scan_end(r, err);
+}
+
+/* --- members from elsewhere ------------------------------------------------------------------- */
+
+static attn_status open_document(srv_json_reader *r, attn_error *err)
+{
+    return r->scan.want == SRV_WANT_DOCUMENT ? srv_json_reader_feed(r, "{", 1, err) : ATTN_OK;
+}
+
+attn_status srv_json_reader_claim(srv_json_reader *r, const char *name, size_t *field,
+                                  attn_error *err)
+{
+    ATTN_TRY(open_document(r, err));
+    r->text_n = 0;
+    srv_json_keep_text(r, name, strlen(name));
+    ATTN_TRY(srv_json_key(r, err));
+    *field = r->field;
+    r->field = NO_FIELD;
+    return ATTN_OK;
+}
+
+attn_status srv_json_reader_member(srv_json_reader *r, const char *name, const char *text, size_t n,
+                                   attn_error *err)
+{
+    srv_json_scan *s = &r->scan;
+    size_t before = r->members, field = 0;
+
+    ATTN_TRY(srv_json_reader_claim(r, name, &field, err));
+    r->field = field;
+    r->apart = true;
+    s->want = SRV_WANT_VALUE; /* as behind the key and its colon */
+    s->offset = 0;
+    ATTN_TRY(srv_json_reader_feed(r, text, n, err));
+    ATTN_TRY(srv_json_reader_feed(r, " ", 1, err)); /* ends a number */
+    r->apart = false;
+    /* "1,\"layer\":2" and "1}" are good JSON in the middle of an object, but no values. */
+    if (s->token != SRV_BETWEEN || s->want != SRV_WANT_NEXT || s->depth != 1 ||
+        r->members != before + 1) {
+        r->field = field;
+        r->place = SRV_AT_MEMBERS;
+        return attn_fail_at(err, ATTN_EINVAL, srv_json_pointer(r).text,
+                            "/%s: %s is not one JSON value", r->names[field],
+                            srv_json_quote(text, n).text);
+    }
+    return ATTN_OK;
+}
+
+attn_status srv_json_reader_close(srv_json_reader *r, attn_error *err)
+{
+    ATTN_TRY(open_document(r, err));
+    ATTN_TRY(srv_json_reader_feed(r, "}", 1, err));
+    return srv_json_reader_finish(r, err);
 }
 
 const srv_array *srv_json_reader_array(const srv_json_reader *r, size_t field)

@@ -34,7 +34,8 @@ static attn_status fail_syntax(const srv_json_reader *r, const char *at, attn_er
     va_start(args, format);
     (void)vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    return attn_fail_at(err, ATTN_EINVAL, srv_json_pointer(r).text, "at byte %zu: %s",
+    return attn_fail_at(err, ATTN_EINVAL, srv_json_pointer(r).text, "%s%sat byte %zu: %s",
+                        r->apart ? srv_json_pointer(r).text : "", r->apart ? ": " : "",
                         r->scan.offset + (size_t)(at - r->scan.piece), reason);
 }
 
