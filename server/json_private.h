@@ -125,7 +125,7 @@ struct srv_json_reader {
     srv_place place;
     size_t field;   /* the member under way, where place says that there is one */
     size_t members; /* that are complete */
-    bool apart;     /* the value of the member under way is a text of its own */
+    size_t apart;   /* the member whose value is a text of its own; SIZE_MAX = none */
 
     char text[SRV_SHORT_TEXT]; /* a key, a dtype, "-inf": NUL-terminated, decoded */
     size_t text_n;             /* its whole length; what is over SRV_SHORT_TEXT - 1 was dropped */
@@ -169,6 +169,10 @@ typedef struct {
 } srv_pointer;
 srv_pointer srv_json_pointer(const srv_json_reader *r);
 const char *srv_json_type_name(srv_json_type type); /* "an object", "null" */
+
+/* Memory beside the blocks. */
+ATTN_NODISCARD attn_status srv_json_charge(srv_json_reader *r, size_t bytes, attn_error *err);
+void srv_json_discharge(srv_json_reader *r, size_t bytes);
 
 /* Blocks: room for `more` elements of `size` bytes behind block->n. */
 ATTN_NODISCARD attn_status srv_json_grow(srv_json_reader *r, srv_block *b, size_t more, size_t size,
