@@ -272,7 +272,7 @@ static void headers_without_sense_are_refused(void **state)
                          .chunked = true,
                          .bytes = "{\"inputs_embeds\":[[1,2]]}",
                          .n = 25};
-    reading_body_refuse(&json, INVALID, "", "header length");
+    reading_body_refuse(&json, INVALID, "", "it looks like a JSON document");
 }
 
 /* The whole budget is held: what the header's tree may take is charged before it is made. */
