@@ -65,8 +65,10 @@ attn_status srv_query_parse(srv_query *q, const char *text, attn_error *err)
         return ATTN_OK;
     q->text = strdup(text);
     q->parameter = calloc(SRV_QUERY_MOST + 1, sizeof *q->parameter);
-    if (q->text == NULL || q->parameter == NULL)
-        rc = attn_fail(err, ATTN_ENOMEM, "no memory for a query");
+    if (q->text == NULL || q->parameter == NULL) {
+        srv_query_deinit(q);
+        return attn_fail(err, ATTN_ENOMEM, "no memory for a query");
+    }
     for (char *at = q->text, *end = NULL; rc == ATTN_OK && at != NULL; at = end) {
         size_t n = strcspn(at, "&");
         end = at[n] == '&' ? at + n + 1 : NULL;

@@ -93,7 +93,7 @@ static attn_status read_options(const srv_safetensors_body *b, const attn_json *
 
 static attn_status read_table(srv_safetensors_body *b, const attn_safetensors *s, attn_error *err)
 {
-    b->tensor = calloc(s->count + 1, sizeof *b->tensor); /* never of zero bytes */
+    b->tensor = calloc(s->count + 1, sizeof(srv_raw_tensor *)); /* never of zero bytes */
     if (b->tensor == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for %zu tensors", s->count);
     b->count = s->count;
