@@ -14,11 +14,12 @@ B       := $(VARIANT)
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
-              libopenblas-pthread-dev libzip-dev
-DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy
+              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev
+DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
+PYTHON_PACKAGES := safetensors
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
-PKGS       := libmicrohttpd jansson openblas libzip
+PKGS       := libmicrohttpd jansson openblas libzip zlib libpng
 TEST_PKGS  := cmocka libcurl
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -63,7 +64,7 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 
 .PHONY: all run test arm64 lint asan tsan floats bench bench-json bench-peers fmt install clean help deps-build deps-test \
-        deps-lint deps-arm64 compile tests arm64-tests bench-service soak
+        deps-lint deps-arm64 deps-python compile tests arm64-tests bench-service soak
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -96,6 +97,11 @@ deps-build:
 	$(call need,$(DEPS_BUILD))
 deps-test:
 	$(call need,$(DEPS_TEST))
+# Packages of PyPI that read and write what we do. Without them the tests that want one are skipped.
+deps-python: deps-test
+	@for p in $(PYTHON_PACKAGES); do \
+	  [ -d build/python/$$p ] || \
+	  /usr/bin/python3 -m pip install -q --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
 deps-lint:
@@ -138,7 +144,7 @@ $(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_
 
 tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN)
 
-test: deps-test ## build and run every test; ends in "N passed, N failed"
+test: deps-test deps-python ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
@@ -146,11 +152,11 @@ ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 endif
 	@tests/run.sh $(if $(ONLY),,--all) $(B) $(ONLY)
 
-asan: deps-lint ## the tests under AddressSanitizer and UBSan
+asan: deps-lint deps-python ## the tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-asan CC=clang CXX=clang++ SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined' tests
 	@tests/run.sh build-asan $(ONLY)
 
-tsan: deps-lint ## the tests under ThreadSanitizer
+tsan: deps-lint deps-python ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
 
