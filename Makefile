@@ -57,7 +57,7 @@ HTTP_SRC   := $(wildcard tests/http/test_*.c)
 obj = $(patsubst %,$(B)/%.o,$(basename $(1)))
 CORE_OBJ   := $(call obj,$(CORE_SRC))
 CONFIG_OBJ := $(call obj,$(CONFIG_SRC))
-SERVER_OBJ := $(call obj,$(filter-out server/main.c,$(SERVER_SRC)))
+SERVER_OBJ := $(call obj,$(filter-out server/main.c,$(SERVER_SRC)) $(if $(SERVER_SRC),assets_data.c))
 SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
@@ -120,6 +120,23 @@ $(B)/%.o: %.c $(B)/.flags
 $(B)/%.o: %.cc $(B)/.flags
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
+
+# What the daemon carries within itself: the web pages by their path below server/web, and the OpenAPI
+# document with the version filled in. Sources are what is served; nothing is fetched or bundled.
+WEB := $(foreach end,html js css svg png,$(wildcard server/web/*.$(end) server/web/*/*.$(end)))
+ASSETS := $(foreach f,$(WEB),$(f:server/web/%=%)=$(f)) openapi.json=$(B)/openapi.json
+
+$(B)/openapi.json: config/openapi.json $(B)/.flags
+	sed 's/@VERSION@/$(VERSION)/' $< >$@
+
+$(B)/.assets: FORCE
+	@mkdir -p $(B); echo '$(ASSETS)' | cmp -s - $@ || echo '$(ASSETS)' >$@
+
+$(B)/assets_data.c: server/embed.sh $(WEB) $(B)/openapi.json $(B)/.assets
+	server/embed.sh $(ASSETS) >$@ || { rm -f $@; exit 1; }
+
+$(B)/assets_data.o: $(B)/assets_data.c
+	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 $(B)/libattn.a: $(CORE_OBJ)
 	@rm -f $@
