@@ -66,13 +66,14 @@ static void reply(srv_exchange *x, const srv_asset *a)
                         (size_t)(a->end - a->begin));
 }
 
-/* The file of the path, which lies right in the folder ("" or "docs/"): no slash can come with it. */
+/* The file of the path, which lies right in the folder ("" or "docs/"): no slash can come with it. A
+ * page has an address of its own, from which alone its links are right. */
 static const srv_asset *find_in(const char *folder, const srv_exchange *x)
 {
     const char *file = srv_http_param(x, "file");
     char path[128];
 
-    if (strchr(file, '/') != NULL ||
+    if (strchr(file, '/') != NULL || strcmp(file, "index.html") == 0 ||
         snprintf(path, sizeof path, "%s%s", folder, file) >= (int)sizeof path)
         return NULL;
     return srv_asset_find(path);
