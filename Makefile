@@ -17,6 +17,7 @@ DEPS_BUILD := gcc g++ make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev
               libopenblas-pthread-dev libzip-dev
 DEPS_TEST  := $(DEPS_BUILD) libcmocka-dev libcurl4-openssl-dev python3 python3-numpy
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
 PKGS       := libmicrohttpd jansson openblas libzip
 TEST_PKGS  := cmocka libcurl
@@ -62,8 +63,8 @@ SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 
-.PHONY: all run test arm64 lint asan tsan bench bench-peers fmt install clean help deps-build deps-test \
-        deps-lint deps-arm64 compile tests arm64-tests
+.PHONY: all run test arm64 lint asan tsan check-openapi bench bench-peers fmt install clean help \
+        deps-build deps-test deps-lint deps-arm64 deps-openapi compile tests arm64-tests
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -98,6 +99,8 @@ deps-test:
 	$(call need,$(DEPS_TEST))
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
+deps-openapi:
+	$(call need,$(DEPS_OPENAPI))
 deps-lint:
 	$(call need,$(DEPS_LINT))
 
@@ -121,10 +124,11 @@ $(B)/%.o: %.cc $(B)/.flags
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
 
-# What the daemon carries within itself: the web pages by their path below server/web, and the OpenAPI
-# document with the version filled in. Sources are what is served; nothing is fetched or bundled.
-WEB := $(foreach end,html js css svg png,$(wildcard server/web/*.$(end) server/web/*/*.$(end)))
-ASSETS := $(foreach f,$(WEB),$(f:server/web/%=%)=$(f)) openapi.json=$(B)/openapi.json
+# What the daemon carries within itself, by the path it is served at: the viewer, the page of the OpenAPI
+# document, and that with the version filled in. Sources are what is served; nothing is fetched or bundled.
+WEB := $(foreach end,html js css svg png,$(wildcard server/web/*.$(end) server/web/docs/*.$(end)))
+url = $(patsubst /ui/index.html,/,$(patsubst /docs/index.html,/docs,$(patsubst /ui/docs/%,/docs/%,$(1:server/web/%=/ui/%))))
+ASSETS := $(foreach f,$(WEB),$(call url,$(f))=$(f)) /openapi.json=$(B)/openapi.json
 
 $(B)/openapi.json: config/openapi.json $(B)/.flags
 	sed 's/@VERSION@/$(VERSION)/' $< >$@
@@ -166,6 +170,10 @@ asan: deps-lint ## the tests under AddressSanitizer and UBSan
 tsan: deps-lint ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
+
+check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
+	@$(MAKE) --no-print-directory $(JOBS) compile
+	@tests/openapi/check.sh --all $(B)
 
 # The kernels for arm64 and what stands on them alone, cross-compiled and run by an emulator. Stand-ins take
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.

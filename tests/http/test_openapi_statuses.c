@@ -53,7 +53,7 @@ static int start(void **state)
         {
             if (strcmp(method, "parameters") == 0)
                 continue;
-            if (is_of_viewer(path) && srv_asset_find("index.html") == NULL) {
+            if (is_of_viewer(path) && srv_asset_find("/") == NULL) {
                 printf("skipped: %s: this build has no viewer\n", path);
                 continue;
             }

@@ -80,7 +80,11 @@ function typeOf(schema) {
             ', ',
         );
     if ('const' in schema) return make('code', {}, JSON.stringify(schema.const));
-    if (schema.type === 'array') return ['array of ', schema.items ? typeOf(schema.items) : 'anything'];
+    if (schema.type === 'array') {
+        const items = resolve(schema.items ?? {});
+        const several = (items.anyOf ?? items.enum ?? []).length > 1 && !items.properties;
+        return several ? ['(', typeOf(schema.items), ')[]'] : [typeOf(schema.items ?? {}), '[]'];
+    }
     return [].concat(schema.type ?? 'anything').join(' or ');
 }
 
