@@ -18,6 +18,7 @@ DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
 DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
 PYTHON_PACKAGES := safetensors
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
 PKGS       := libmicrohttpd jansson openblas libzip zlib libpng
 TEST_PKGS  := cmocka libcurl
@@ -58,13 +59,14 @@ SUPPORT_SRC += $(wildcard tests/*.cc)
 obj = $(patsubst %,$(B)/%.o,$(basename $(1)))
 CORE_OBJ   := $(call obj,$(CORE_SRC))
 CONFIG_OBJ := $(call obj,$(CONFIG_SRC))
-SERVER_OBJ := $(call obj,$(filter-out server/main.c,$(SERVER_SRC)))
+SERVER_OBJ := $(call obj,$(filter-out server/main.c,$(SERVER_SRC)) $(if $(SERVER_SRC),assets_data.c))
 SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 
-.PHONY: all run test arm64 lint asan tsan floats bench bench-json bench-peers fmt install clean help deps-build deps-test \
-        deps-lint deps-arm64 deps-python compile tests arm64-tests bench-service soak
+.PHONY: all run test arm64 lint asan tsan floats check-openapi bench bench-json bench-peers bench-service soak \
+        fmt install clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi compile tests \
+        arm64-tests
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -104,6 +106,8 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
+deps-openapi:
+	$(call need,$(DEPS_OPENAPI))
 deps-lint:
 	$(call need,$(DEPS_LINT))
 
@@ -129,6 +133,24 @@ $(B)/%.o: %.c $(B)/.flags
 $(B)/%.o: %.cc $(B)/.flags
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
+
+# What the daemon carries within itself, by the path it is served at: the viewer, the page of the OpenAPI
+# document, and that with the version filled in. Sources are what is served; nothing is fetched or bundled.
+WEB := $(foreach end,html js css svg png,$(wildcard server/web/*.$(end) server/web/docs/*.$(end)))
+url = $(patsubst /ui/index.html,/,$(patsubst /docs/index.html,/docs,$(patsubst /ui/docs/%,/docs/%,$(1:server/web/%=/ui/%))))
+ASSETS := $(foreach f,$(WEB),$(call url,$(f))=$(f)) /openapi.json=$(B)/openapi.json
+
+$(B)/openapi.json: config/openapi.json $(B)/.flags
+	sed 's/@VERSION@/$(VERSION)/' $< >$@
+
+$(B)/.assets: FORCE
+	@mkdir -p $(B); echo '$(ASSETS)' | cmp -s - $@ || echo '$(ASSETS)' >$@
+
+$(B)/assets_data.c: server/embed.sh $(WEB) $(B)/openapi.json $(B)/.assets
+	server/embed.sh $(ASSETS) >$@ || { rm -f $@; exit 1; }
+
+$(B)/assets_data.o: $(B)/assets_data.c
+	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 $(B)/libattn.a: $(CORE_OBJ)
 	@rm -f $@
@@ -159,6 +181,10 @@ asan: deps-lint deps-python ## the tests under AddressSanitizer and UBSan
 tsan: deps-lint deps-python ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
+
+check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
+	@$(MAKE) --no-print-directory $(JOBS) compile
+	@tests/openapi/check.sh --all $(B)
 
 floats: deps-test ## print all 2^32 floats and read them back; some minutes
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_floats
