@@ -63,7 +63,7 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 
 .PHONY: all run test arm64 lint asan tsan floats bench bench-json bench-peers fmt install clean help deps-build deps-test \
-        deps-lint deps-arm64 compile tests arm64-tests
+        deps-lint deps-arm64 compile tests arm64-tests bench-service soak
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -162,7 +162,8 @@ floats: deps-test ## print all 2^32 floats and read them back; some minutes
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
 ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
-ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention base64 cpu floats kern)
+ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_bits attention_tiles base64 cpu \
+                                                     floats kern)
 
 arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-user
 	@RUNNER=qemu-aarch64 TEST_CASES=100 tests/run.sh $(ARM64_B) $(ONLY)
@@ -170,7 +171,8 @@ arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-us
 arm64-tests:
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=$(ARM64_B) CC=aarch64-linux-gnu-gcc \
 	  CORE_SRC="$(ARM64_SRC)" CONFIG_SRC= SERVER_SRC= \
-	  SUPPORT_SRC="tests/ref_attention.c tests/numbers.c" PKG_CFLAGS=-Itests/standin LIBS=-lm TEST_LIBS= \
+	  SUPPORT_SRC="tests/layer_case.c tests/numbers.c tests/ref_attention.c" PKG_CFLAGS=-Itests/standin \
+	  LIBS=-lm TEST_LIBS= \
 	  LDHARDEN=-static $(ARM64_BIN)
 
 # --- checks ---------------------------------------------------------------------------------
@@ -206,6 +208,19 @@ bench-peers: all ## time the layer against onnxruntime, where that is installed
 	  missing="onnxruntime, which $(PEERS_DIR)/setup.sh ort installs"; fi; \
 	if [ -n "$$missing" ]; then echo "skipped: peers: make bench-peers needs $$missing"; \
 	else ATTND=$(B)/attnd $(PEERS_DIR)/layer.sh; fi
+
+bench-service: all ## time the daemon against node with onnxruntime, where that is installed
+	@missing=; \
+	if [ ! -f $(PEERS_DIR)/service.sh ]; then missing="the scripts in $(PEERS_DIR)"; \
+	elif ! command -v node >/dev/null || ! command -v wrk >/dev/null; then missing="node and wrk, which $(PEERS_DIR)/setup.sh installs"; \
+	elif [ ! -d $${PEERS:-/tmp/peers}/node/node_modules/onnxruntime-node ]; then \
+	  missing="onnxruntime, which $(PEERS_DIR)/setup.sh ort installs"; fi; \
+	if [ -n "$$missing" ]; then echo "skipped: services: make bench-service needs $$missing"; \
+	else ATTND=$(B)/attnd SERVERS="$${SERVERS:-node attnd}" $(PEERS_DIR)/service.sh; fi
+
+soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600)
+	@$(MAKE) --no-print-directory $(JOBS) tests
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_TIMEOUT=100000 tests/run.sh $(B) tests/http/test_soak
 
 clean: ## remove what was built
 	rm -rf build build-*
