@@ -53,6 +53,7 @@ SERVER_SRC := $(wildcard server/*.c)
 SUPPORT_SRC := $(wildcard tests/*.c)
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 HTTP_SRC   := $(wildcard tests/http/test_*.c)
+SUPPORT_SRC += $(wildcard tests/*.cc)
 
 obj = $(patsubst %,$(B)/%.o,$(basename $(1)))
 CORE_OBJ   := $(call obj,$(CORE_SRC))

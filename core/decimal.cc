@@ -199,8 +199,3 @@ size_t attn_f32_scan(const char *text, size_t n, float *out, size_t max, size_t 
     *used = (size_t)(p - text);
     return count;
 }
-
-size_t attn_f32_print(char out[ATTN_F32_CHARS], float x)
-{
-    return (size_t)(std::to_chars(out, out + ATTN_F32_CHARS, x).ptr - out);
-}

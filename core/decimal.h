@@ -27,6 +27,12 @@ size_t attn_f32_scan(const char *text, size_t n, float *out, size_t max, size_t 
  * NUL. Whole numbers have no point: 1, -0, 1e+30. x must be finite. */
 size_t attn_f32_print(char out[ATTN_F32_CHARS], float x);
 
+#define ATTN_F32_SLACK 8 /* bytes behind a row's text that attn_f32_print_row() may write over */
+
+/* Prints x[0..n), each number followed by a comma, and returns the length; what is not finite becomes
+ * null. `out` has room for n * ATTN_F32_CHARS + ATTN_F32_SLACK bytes. */
+size_t attn_f32_print_row(char *out, const float *x, size_t n);
+
 #ifdef __cplusplus
 }
 #endif
