@@ -2,6 +2,8 @@
 #ifndef SRV_APP_H
 #define SRV_APP_H
 
+#include <stdatomic.h>
+
 #include "core/budget.h"
 #include "core/model.h"
 #include "server/examples.h"
@@ -20,6 +22,7 @@ typedef struct {
     srv_infer *infer;
     size_t workers;
     int64_t request_timeout_ms;
+    atomic_size_t broken_answers; /* streamed ones that ended before their end */
 } srv_app;
 
 /* The route table of the whole daemon. */

@@ -18,6 +18,7 @@ struct srv_infer {
     pthread_cond_t wake;  /* head != NULL, or stopping */
     pthread_cond_t tick;  /* the watch has something to do: a deadline is set, or stopping */
     srv_job *head, *tail;
+    srv_job *parked; /* wait for their readers */
     size_t waiting;
     srv_job *running;
     bool canceling, stopping;
@@ -35,23 +36,39 @@ static void end_unrun(srv_job *job, attn_status code, const char *why)
 static const char deadline_text[] = "the request's deadline passed before it was answered";
 static const char canceled_text[] = "the daemon is shutting down";
 
-static void run(srv_infer *q, srv_job *job)
+/* One step; true: the job is over. */
+static bool step(srv_infer *q, srv_job *job, srv_step *next)
 {
     double begin = srv_now_s();
 
-    job->queue_s = (double)(srv_now_ms() - job->queued_ms) / 1000.0;
+    if (!job->begun)
+        job->queue_s = (double)(srv_now_ms() - job->queued_ms) / 1000.0;
+    job->begun = true;
     attn_error why = {0};
-    bool more = true;
-    while (more && job->status == ATTN_OK)
-        job->status = srv_request_step(job->request, q->pool, &q->cancel, &more, &why);
-    job->compute_s = srv_now_s() - begin;
-    if (job->status == ATTN_ECANCELED) {
+    job->status = srv_request_step(job->request, q->pool, &q->cancel, next, &why);
+    job->compute_s += srv_now_s() - begin;
+    if (job->status == ATTN_ECANCELED && atomic_load(&q->cancel)) {
         bool late = srv_now_ms() >= job->deadline_ms;
         why = (attn_error){0};
         job->status = attn_fail(&why, late ? ATTN_ETIMEDOUT : ATTN_ECANCELED, "%s",
                                 late ? deadline_text : canceled_text);
     }
     job->error = why;
+    return job->status != ATTN_OK || *next == SRV_STEP_DONE;
+}
+
+/* Behind all that waits; the lock is held. */
+static void append(srv_infer *q, srv_job *job)
+{
+    job->next = NULL;
+    if (q->tail == NULL)
+        q->head = job;
+    else
+        q->tail->next = job;
+    q->tail = job;
+    q->waiting++;
+    (void)pthread_cond_signal(&q->wake);
+    (void)pthread_cond_signal(&q->tick);
 }
 
 static void *work(void *arg)
@@ -71,19 +88,58 @@ static void *work(void *arg)
             q->tail = NULL;
         q->waiting--;
         q->running = job;
+        job->woken = false;
         atomic_store(&q->cancel, q->canceling || srv_now_ms() >= job->deadline_ms);
         (void)pthread_mutex_unlock(&q->lock);
 
-        run(q, job);
+        srv_step next = SRV_STEP_DONE;
+        bool over = step(q, job, &next);
+        bool starts = !job->answering && srv_request_answers(job->request);
 
         (void)pthread_mutex_lock(&q->lock);
         q->running = NULL;
+        if (starts) {
+            job->answering = true;
+            job->deadline_ms = INT64_MAX;
+        }
         (void)pthread_mutex_unlock(&q->lock);
-        job->done(job); /* may free it */
+        if (starts)
+            job->started(job);
+        if (over)
+            job->done(job); /* may free it */
         (void)pthread_mutex_lock(&q->lock);
+        if (over)
+            continue;
+        if (next == SRV_STEP_WAITS && !job->woken && !q->canceling) {
+            job->parked = true;
+            job->next = q->parked;
+            q->parked = job;
+        } else {
+            append(q, job);
+        }
     }
     (void)pthread_mutex_unlock(&q->lock);
     return NULL;
+}
+
+static void unpark(srv_infer *q, srv_job *job)
+{
+    srv_job **at = &q->parked;
+
+    while (*at != job)
+        at = &(*at)->next;
+    *at = job->next;
+    job->parked = false;
+    append(q, job);
+}
+
+void srv_infer_wake(srv_infer *q, srv_job *job)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    job->woken = true;
+    if (job->parked)
+        unpark(q, job);
+    (void)pthread_mutex_unlock(&q->lock);
 }
 
 /* Takes out of the queue what waits past its deadline; the lock is held. */
@@ -181,16 +237,8 @@ attn_status srv_infer_submit(srv_infer *q, srv_job *job, attn_error *err)
         (void)pthread_mutex_unlock(&q->lock);
         return attn_fail(err, ATTN_EBUSY, "the queue is full: %zu requests wait", q->max_requests);
     }
-    job->next = NULL;
     job->queued_ms = srv_now_ms();
-    if (q->tail == NULL)
-        q->head = job;
-    else
-        q->tail->next = job;
-    q->tail = job;
-    q->waiting++;
-    (void)pthread_cond_signal(&q->wake);
-    (void)pthread_cond_signal(&q->tick);
+    append(q, job);
     (void)pthread_mutex_unlock(&q->lock);
     return ATTN_OK;
 }
@@ -199,6 +247,8 @@ void srv_infer_cancel(srv_infer *q)
 {
     (void)pthread_mutex_lock(&q->lock);
     q->canceling = true;
+    while (q->parked != NULL)
+        unpark(q, q->parked);
     (void)pthread_cond_signal(&q->tick);
     (void)pthread_mutex_unlock(&q->lock);
 }

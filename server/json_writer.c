@@ -289,9 +289,9 @@ static char *read_base64(srv_json_writer *w, const segment *s, char *p, const ch
     }
     size_t room = (size_t)(end - p) / 4 * 3, n = s->given - w->done;
     if (s->given < s->to)
-        n = n / 3 * 3; /* what is left waits for the next part */
+        n = n / 3 * 3;       /* what is left waits for the next part */
     n = n < room ? n : room; /* a multiple of 3 bytes, or the rest */
-    if (n > 0) { /* an empty tensor may have no data at all */
+    if (n > 0) {             /* an empty tensor may have no data at all */
         attn_base64_encode(p, data + (w->done - s->from), n);
         w->done += n;
     }

@@ -11,6 +11,9 @@
 
 typedef struct srv_json_writer srv_json_writer;
 
+/* Memory that a tensor takes in the list, with the texts around it, at most. */
+#define SRV_JSON_TENSOR_BYTES 768
+
 srv_json_writer *srv_json_writer_new(void);    /* NULL: no memory */
 void srv_json_writer_free(srv_json_writer *w); /* takes NULL */
 

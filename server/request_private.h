@@ -4,9 +4,6 @@
 
 #include "server/request.h"
 
-/* Fills the plan from its inputs, outputs and attentions, and the sequences. */
-void srv_request_plan_batches(srv_request *r, size_t workers);
-
 /* request_options.c: the small members (numbers, choices, what to return) into r->options, r->want...;
  * `queries` and `keys` are checked against the sizes later, by srv_request_check_ranges(). */
 ATTN_NODISCARD attn_status srv_request_read_options(srv_request *r, attn_error *err);
