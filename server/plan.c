@@ -132,28 +132,32 @@ static void plan_whole(srv_request *r, size_t workers, size_t results)
     p->reserved = rest + p->workspace;
 }
 
-static void plan_streamed(srv_request *r, size_t workers)
+void srv_plan_pieces(srv_request *r, size_t workers, size_t bytes, size_t slots)
 {
     srv_plan *p = &r->plan;
-    size_t limit = r->budget->limit;
+    streamed m = measure(r, workers, bytes);
 
     p->streamed = true;
-    p->piece = limit / 32 < LARGEST_PIECE ? larger(limit / 32, LEAST_PIECE) : LARGEST_PIECE;
-    for (p->slots = 2;; p->piece /= 2) {
-        if (p->piece < LEAST_PIECE) { /* the very least */
-            p->piece = 0;
-            p->slots = 1;
-        }
-        streamed m = measure(r, workers, p->piece);
-        p->room = larger(m.room, m.map_room);
-        p->results = p->slots * lines(p->room);
-        p->keys = m.keys;
-        p->workspace = m.workspace;
-        p->micro_batches = m.pieces;
-        p->reserved = p->inputs + p->results + p->keys + p->workspace;
-        if (p->reserved <= limit || p->slots == 1)
+    p->piece = bytes;
+    p->slots = slots;
+    p->results = slots * lines(larger(m.room, m.map_room));
+    p->keys = m.keys;
+    p->workspace = m.workspace;
+    p->micro_batches = m.pieces;
+    p->reserved = p->inputs + p->results + p->keys + p->workspace;
+}
+
+/* The largest pieces that fit, within reason; at last the least of all. */
+static void plan_streamed(srv_request *r, size_t workers)
+{
+    size_t limit = r->budget->limit, bytes = limit / 32;
+
+    for (bytes = bytes < LARGEST_PIECE ? bytes : LARGEST_PIECE; bytes >= LEAST_PIECE; bytes /= 2) {
+        srv_plan_pieces(r, workers, bytes, 2);
+        if (r->plan.reserved <= limit)
             return;
     }
+    srv_plan_pieces(r, workers, 0, 1);
 }
 
 void srv_plan_make(srv_request *r, size_t workers)

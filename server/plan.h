@@ -36,11 +36,13 @@ typedef struct {
     size_t target; /* whole: workspace up to which sequences are joined */
     size_t piece;  /* streamed: what a piece should not exceed; one row it always holds */
     size_t slots;  /* streamed: pieces at a time: one that leaves, one that is made */
-    size_t room;   /* streamed: floats of the largest piece */
 } srv_plan;
 
 /* Fills r->plan, whose `inputs` are given, from the sequences, the options and the results wanted. */
 void srv_plan_make(srv_request *r, size_t workers);
+
+/* Makes the plan one of a streamed answer in pieces of about `bytes`, 0 = the least, whatever the budget says. */
+void srv_plan_pieces(srv_request *r, size_t workers, size_t bytes, size_t slots);
 
 /* Whole: sequences [first, return value) form a micro-batch; *bytes is its workspace. */
 size_t srv_plan_micro_batch(const srv_request *r, size_t first, size_t workers, size_t target,
