@@ -237,6 +237,8 @@ char *asking_random(const asking_model *m, size_t longest, uint32_t *seed)
     if (m->d_model == 0) { /* lists without a token do not tell a width */
         a.t += a.t == 0;
         a.s_new += a.s_new == 0;
+    } else if (a.t == 0 || a.s_new == 0) { /* nor their number */
+        a.batch = 1;
     }
     a.ragged = m->d_model > 0 && !a.cross && a.t > 0 && chance(&a, 4);
     a.single =
