@@ -37,6 +37,7 @@ typedef struct cfg_config {
     int64_t threads;       /* 0 = auto */
     bool pin;              /* pin workers to CPUs */
     int64_t queue_max_requests;
+    bool metrics; /* GET /metrics is there */
     struct {
         cfg_log_level level;
         cfg_log_format format;

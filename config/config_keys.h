@@ -36,6 +36,7 @@
     X("compute.pin", BOOLEAN, pin, "true", 0, 0, "keep each computing thread on a CPU of its own") \
     X("queue.max_requests", INTEGER, queue_max_requests, "256", 1, 65536,                          \
       "requests that may wait")                                                                    \
+    X("metrics.enabled", BOOLEAN, metrics, "true", 0, 0, "answer GET /metrics")                    \
     X("log.level", LOG_LEVEL, log.level, "info", 0, 0, "error, warn, info or debug")               \
     X("log.format", LOG_FORMAT, log.format, "auto", 0, 0, "text, json, or auto: text on a terminal")
 

@@ -46,9 +46,11 @@ typedef struct {
     bool rows_independent; /* an element's bits do not depend on m: true but for blas */
     void (*product)(const attn_product *p);
     void (*softmax)(const attn_softmax *s); /* n a multiple of lanes */
-    /* out = factor x; "stream" is for what will not be read soon. */
+    /* out = factor x; "stream" is for what will not be read soon, and its thread calls end_streams() before others
+     * may read it. */
     void (*scale)(float *out, const float *x, size_t n, float factor);
     void (*stream)(float *out, const float *x, size_t n, float factor);
+    void (*end_streams)(void);
     void (*transpose)(float *out, size_t out_stride, const float *in, size_t in_stride, size_t rows,
                       size_t columns); /* out[c][r] = in[r][c] */
     bool (*all_finite)(const float *x, size_t n);

@@ -43,6 +43,10 @@ static void scale_ref(float *out, const float *x, size_t n, float factor)
         out[i] = x[i] * factor;
 }
 
+static void nothing(void)
+{
+}
+
 void attn_transpose_plain(float *out, size_t out_stride, const float *in, size_t in_stride,
                           size_t rows, size_t columns)
 {
@@ -90,6 +94,7 @@ void attn_kern_init_ref(attn_kern *k)
         .softmax = softmax_ref,
         .scale = scale_ref,
         .stream = scale_ref,
+        .end_streams = nothing,
         .transpose = attn_transpose_plain,
         .all_finite = all_finite_ref,
         .fma_burst = fma_burst_ref,

@@ -63,9 +63,13 @@ static void stream(float *out, const float *x, size_t n, float factor)
     if ((uintptr_t)out % sizeof f == 0) {
         for (; i + LANES <= n; i += LANES)
             STREAM(out + i, MUL(LOAD(x + i), f));
-        FENCE();
     }
     scale(out + i, x + i, n - i, factor);
+}
+
+static void end_streams(void)
+{
+    FENCE();
 }
 
 /* 0 * x is 0 for a finite x and NaN otherwise; a sum keeps a NaN. */

@@ -15,7 +15,7 @@
 /* What a kern_<isa>.c file gives the table, after kern_tile.h and kern_rows.h. */
 #define KERN_TABLE(name)                                                                           \
     .isa = (name), .panel = PANEL, .lanes = LANES, .rows_independent = true, .product = product,   \
-    .softmax = softmax, .scale = scale, .stream = stream, .transpose = transpose,                  \
-    .all_finite = all_finite, .fma_burst = fma_burst
+    .softmax = softmax, .scale = scale, .stream = stream, .end_streams = end_streams,              \
+    .transpose = transpose, .all_finite = all_finite, .fma_burst = fma_burst
 
 #endif

@@ -3,18 +3,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/shortest_scale.h"
+#include "core/shortest.h"
 
-/* A float32 is c * 2^q with c < 2^24. With k = floor(log10(2^q)) and v = c * 2^q / 10^k, neighbours
- * lie 1 to 10 apart from v, so its rounding interval (half of that to each side) holds at most one
- * multiple of ten and at least one whole number. The shortest text is the multiple of ten without its
- * zeros, if there is one, or else the whole number nearest to v. (After Giulietti, "The Schubfach way
- * to render doubles", 2020.) One multiplication gives v / 10 as a fixed-point number: in front of
- * the point stand all digits but the last, behind it what decides between these.
- *
- * What is printed most, fractions and numbers below 100,000, takes one road without a branch that
- * depends on the digits. All others (zero, whole numbers, single digits, powers of two, subnormal and
- * large ones) are left to print_other(). */
+/* What is printed most takes one road without a branch that depends on the digits; all else (zero, whole
+ * numbers, single digits, powers of two, subnormal and large ones) is left to print_other(). */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "eight digits are stored as one word");
 
@@ -22,9 +14,8 @@ __extension__ typedef unsigned __int128 u128;
 
 enum {
     MANTISSA_BITS = 23,
-    BIAS = 150,            /* of the exponent, for whole mantissas */
-    FRACTION = 40,         /* bits behind the point of v / 10; 24 are in front */
-    COMMON_EXPONENTS = 143 /* 1..143: normal and below 2^17 */
+    BIAS = 150, /* of the exponent, for whole mantissas */
+    FRACTION = ATTN_SHORTEST_FRACTION
 };
 
 static const uint64_t ZEROS = 0x3030303030303030; /* "00000000" */
@@ -52,12 +43,10 @@ static bool are_zeros(const float *x, size_t n)
     return any == 0;
 }
 
-/* floor(e * log10(2)) for the exponents of float32 less BIAS. */
-static int decade_of(uint32_t e)
+/* The place in attn_shortest_forms[] of a number of this exponent, without leading zeros. */
+static uint32_t form_of(uint32_t e)
 {
-    enum { ABOVE_ZERO = 64 };
-
-    return (int)((e * 1233 + (ABOVE_ZERO << 12) - BIAS * 1233) >> 12) - ABOVE_ZERO;
+    return (e * ATTN_SHORTEST_LOG + ATTN_SHORTEST_BIAS) >> 12;
 }
 
 /* Eight decimal digits of n < 10^8, the first in the lowest byte: halves, quarters, digits, each split at
@@ -72,36 +61,6 @@ static inline uint64_t eight_digits(uint64_t n)
     high = ((x * 103) >> 10) & 0x000f000f000f000f; /* / 10 */
     return high + ((x - high * 10) << 8);
 }
-
-/* --- the form of a text ----------------------------------------------------------------------- */
-
-/* Where the parts of a number go, by its decimal exponent. "0.000000" is laid down first, then the
- * digits, the point, the digits that follow the point (the first digit always does without), and what
- * stands behind the digits. Each store covers what an earlier one wrote too much. */
-typedef struct {
-    _Alignas(16) char behind[8];
-    uint8_t digits, point, rest; /* offsets */
-    uint8_t shift;               /* bits: digits but the first that stand in front of the point */
-    uint8_t end;                 /* offset of `behind`, less the number of digits */
-    uint8_t behind_n;
-} form;
-
-#define EXPONENT(e)     "e-" #e ",", 0, 1, 2, 0, 1, 5
-#define FRACTION_OF(z)  ",", 2 + (z), 1, 3 + (z), 0, 2 + (z), 1 /* z zeros behind the point */
-#define WHOLE_DIGITS(n) ",", 0, (n), 1 + (n), 8 * ((n)-1), 1, 1 /* n digits in front of it */
-
-enum { LEAST_DECIMAL = -38 };
-
-static const form forms[] = {
-    {EXPONENT(38)},    {EXPONENT(37)},    {EXPONENT(36)},    {EXPONENT(35)},    {EXPONENT(34)},
-    {EXPONENT(33)},    {EXPONENT(32)},    {EXPONENT(31)},    {EXPONENT(30)},    {EXPONENT(29)},
-    {EXPONENT(28)},    {EXPONENT(27)},    {EXPONENT(26)},    {EXPONENT(25)},    {EXPONENT(24)},
-    {EXPONENT(23)},    {EXPONENT(22)},    {EXPONENT(21)},    {EXPONENT(20)},    {EXPONENT(19)},
-    {EXPONENT(18)},    {EXPONENT(17)},    {EXPONENT(16)},    {EXPONENT(15)},    {EXPONENT(14)},
-    {EXPONENT(13)},    {EXPONENT(12)},    {EXPONENT(11)},    {EXPONENT(10)},    {EXPONENT(09)},
-    {EXPONENT(08)},    {EXPONENT(07)},    {EXPONENT(06)},    {EXPONENT(05)},    {FRACTION_OF(3)},
-    {FRACTION_OF(2)},  {FRACTION_OF(1)},  {FRACTION_OF(0)},  {WHOLE_DIGITS(1)}, {WHOLE_DIGITS(2)},
-    {WHOLE_DIGITS(3)}, {WHOLE_DIGITS(4)}, {WHOLE_DIGITS(5)}, {WHOLE_DIGITS(6)}};
 
 /* --- any number ------------------------------------------------------------------------------- */
 
@@ -142,7 +101,7 @@ static uint32_t shortest_digits(uint32_t e, uint32_t m, int *exponent)
             n = (fits_below ? a : a + 1) * p;
         }
     }
-    *exponent = decade_of(e > 0 ? e : 1) - 1;
+    *exponent = (int)form_of(e > 0 ? e : 1) - 46 - 1;
     for (; n % 10 == 0; n /= 10)
         ++*exponent;
     return (uint32_t)n;
@@ -211,17 +170,19 @@ static inline char *print(char *p, float x)
     uint32_t bits = bits_of(x), e = bits >> MANTISSA_BITS & 255;
     uint32_t m = bits & ((1u << MANTISSA_BITS) - 1);
 
-    if (e - 1 >= COMMON_EXPONENTS || m == 0)
+    if (e - 1 >= ATTN_SHORTEST_COMMON || m == 0)
         return print_other(p, bits);
 
-    /* The scale of these exponents is exact, or far enough from where it matters. */
-    uint64_t scale = attn_shortest_scale[e], c = m | 1u << MANTISSA_BITS, odd = c & 1;
+    /* The scale of these exponents is exact, or misses by too little to matter: no number comes that near
+     * to a decision. The test over all floats is the proof. */
+    uint64_t scale = attn_shortest_scale[e], c = m | 1u << MANTISSA_BITS;
     uint64_t v = (uint64_t)((u128)scale * (c << FRACTION) >> 64), tens = v >> FRACTION;
     uint64_t part = v & (one - 1), half_step = scale >> (64 - FRACTION + 1);
 
-    /* The interval belongs to even numbers with its ends. The sign bits say whether the multiples
-     * of ten below and above are outside; no comparison, since compilers make branches of these. */
-    uint64_t below_misses = half_step - odd - part, above_misses = part + half_step - odd - one;
+    /* The sign bits say whether the multiples of ten below and above are outside; no comparison, since
+     * compilers make branches of these. No end of an interval, (2c +- 1) * 2^(q-1), is a multiple
+     * of 10^(k+1), as q - 1 < k + 1 <= 0: it does not matter to whom the ends belong. */
+    uint64_t below_misses = half_step - part, above_misses = part + half_step - one;
     uint64_t neither = (uint64_t)((int64_t)(below_misses & above_misses) >> 63);
     tens += ~above_misses >> 63;
     /* The last digit is rounded to nearest, to even between two: + 1/2, less a hair if even. */
@@ -235,14 +196,14 @@ static inline char *print(char *p, float x)
     uint64_t rest = digits >> 8 | last << (56 - zeros);
     if (rest == 0)
         return print_other(p, bits);
-    const form *f = &forms[decade_of(e) + 8 - LEAST_DECIMAL - (int)(zeros / 8)];
+    const attn_shortest_form *f = &attn_shortest_forms[form_of(e) - zeros / 8];
     unsigned n = 9 - (unsigned)(__builtin_clzll(rest) / 8);
     if (n <= f->point)
         return print_other(p, bits); /* a whole number */
 
     *p = '-';
     p += bits >> 31;
-    put(p, "0.000000", 8);
+    put(p, "0.000000", 8); /* each store covers what an earlier one wrote too much */
     digits |= ZEROS;
     memcpy(p + f->digits, &digits, 8);
     p[f->point] = '.';
@@ -253,7 +214,7 @@ static inline char *print(char *p, float x)
     return p + f->behind_n;
 }
 
-size_t attn_f32_print_row(char *out, const float *x, size_t n)
+size_t attn_shortest_row(char *out, const float *x, size_t n)
 {
     char *p = out;
 
@@ -269,10 +230,19 @@ size_t attn_f32_print_row(char *out, const float *x, size_t n)
     return (size_t)(p - out);
 }
 
+size_t attn_f32_print_row(char *out, const float *x, size_t n)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        return attn_shortest_row_avx2(out, x, n);
+#endif
+    return attn_shortest_row(out, x, n);
+}
+
 size_t attn_f32_print(char out[ATTN_F32_CHARS], float x)
 {
     char text[ATTN_F32_CHARS + ATTN_F32_SLACK];
-    size_t n = attn_f32_print_row(text, &x, 1) - 1;
+    size_t n = attn_shortest_row(text, &x, 1) - 1;
 
     memcpy(out, text, n);
     return n;

@@ -2,13 +2,12 @@
 #ifndef SRV_APP_H
 #define SRV_APP_H
 
-#include <stdatomic.h>
-
 #include "core/budget.h"
 #include "core/model.h"
 #include "server/examples.h"
 #include "server/http.h"
 #include "server/infer.h"
+#include "server/metrics.h"
 
 typedef struct {
     attn_model *model;
@@ -20,13 +19,16 @@ typedef struct {
     size_t num_models;
     attn_budget budget;
     srv_infer *infer;
+    srv_metrics *metrics;
     size_t workers;
     int64_t request_timeout_ms;
-    atomic_size_t broken_answers; /* streamed ones that ended before their end */
 } srv_app;
 
-/* The route table of the whole daemon. */
-const srv_route *srv_routes(size_t *n);
+/* The route table of the whole daemon, with or without /metrics. */
+const srv_route *srv_routes(bool metrics, size_t *n);
+
+/* For a 503: when to come again. `app` is a srv_app. */
+unsigned srv_app_retry_after_s(void *app);
 
 /* The model of that name, or NULL. */
 const srv_served *srv_app_find(const srv_app *app, const char *name);

@@ -143,9 +143,10 @@ static void point(setup *s, size_t b, bool core, bool maps)
     }
 }
 
-static attn_status prepare(setup *s, bool core, bool maps, size_t workers, attn_error *err)
+static attn_status prepare(setup *s, const srv_bench_options *o, size_t workers, attn_error *err)
 {
     const srv_bench_shape *z = &s->shape;
+    bool core = o->core, maps = o->maps;
     size_t td = z->tokens * z->d_model, inputs = z->batch * td * (core ? 3 : 1), bytes = 0;
 
     s->heads = (attn_heads){z->heads, z->heads, z->d_model / z->heads, z->d_model / z->heads};
@@ -153,6 +154,7 @@ static attn_status prepare(setup *s, bool core, bool maps, size_t workers, attn_
         .scale = (float)(1.0 / __builtin_sqrt((double)s->heads.head_dim)),
         .window = {-1, -1},
         .want_maps = maps,
+        .is_causal = o->causal,
         .num_heads = z->heads,
     };
     if (!core)
@@ -216,20 +218,20 @@ static void print_result(const srv_bench_options *o, const srv_bench_shape *z, c
     double gflops = ((o->core ? 0.0 : 8.0 * b * t * d * d) + 4.0 * b * t * t * d) / median / 1e6;
 
     if (o->json) {
-        (void)printf(
-            "{\"shape\":[%zu,%zu,%zu,%zu],\"maps\":%s,\"core\":%s,\"threads\":%zu,\"ms\":%.4g,"
-            "\"ms_min\":%.4g,\"ms_max\":%.4g,\"gflops\":%.1f,\"peak_gflops\":%.1f,"
-            "\"rss_mib\":%.1f}\n",
-            z->batch, z->tokens, z->d_model, z->heads, o->maps ? "true" : "false",
-            o->core ? "true" : "false", threads, median, ms[0], ms[n - 1], gflops, peak,
-            peak_rss_mib());
+        (void)printf("{\"shape\":[%zu,%zu,%zu,%zu],\"maps\":%s,\"core\":%s,"
+                     "\"threads\":%zu,\"ms\":%.4g,"
+                     "\"ms_min\":%.4g,\"ms_max\":%.4g,\"gflops\":%.1f,\"peak_gflops\":%.1f,"
+                     "\"rss_mib\":%.1f,\"causal\":%s}\n",
+                     z->batch, z->tokens, z->d_model, z->heads, o->maps ? "true" : "false",
+                     o->core ? "true" : "false", threads, median, ms[0], ms[n - 1], gflops, peak,
+                     peak_rss_mib(), o->causal ? "true" : "false");
     } else {
         (void)printf(
-            "(%zu,%zu,%zu,%zu)%s%s: %.4g ms (%.4g to %.4g), %.1f GFLOP/s, %.0f %% of the peak of "
+            "(%zu,%zu,%zu,%zu)%s%s%s: %.4g ms (%.4g to %.4g), %.1f GFLOP/s, %.0f %% of the peak of "
             "%.0f, %zu threads, %.1f MiB\n",
             z->batch, z->tokens, z->d_model, z->heads, o->core ? " core" : "",
-            o->maps ? " maps" : "", median, ms[0], ms[n - 1], gflops, 100.0 * gflops / peak, peak,
-            threads, peak_rss_mib());
+            o->maps ? " maps" : "", o->causal ? " causal" : "", median, ms[0], ms[n - 1], gflops,
+            100.0 * gflops / peak, peak, threads, peak_rss_mib());
     }
     (void)fflush(stdout);
 }
@@ -239,7 +241,7 @@ static attn_status bench_shape(const srv_bench_options *o, const srv_bench_shape
 {
     double ms[MOST_RUNS];
     setup s = {.shape = *z};
-    attn_status rc = prepare(&s, o->core, o->maps, attn_pool_size(pool), err);
+    attn_status rc = prepare(&s, o, attn_pool_size(pool), err);
     size_t n = 0;
     double total = 0.0;
 

@@ -12,7 +12,7 @@ typedef struct {
 } srv_bench_shape;
 
 typedef struct {
-    bool json, maps, core;
+    bool json, maps, core, causal;
     size_t threads; /* 0 = one for each CPU the process may use */
     const srv_bench_shape *shapes;
     size_t num_shapes;

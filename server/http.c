@@ -134,7 +134,9 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t n)
         (void)pthread_mutex_lock(&x->http->lock);
         uint64_t wakes = x->wakes;
         (void)pthread_mutex_unlock(&x->http->lock);
+        double begin = srv_now_s();
         ssize_t got = x->reply.read(x->reply.arg, out, n);
+        srv_http_add_stage(x, SRV_STAGE_SERIALIZE, srv_now_s() - begin);
         srv_conn_answer(x->conn, got == SRV_READ_LATER);
         if (got > 0) {
             x->bytes_out += (uint64_t)got;
@@ -183,12 +185,15 @@ static struct MHD_Response *make_response(srv_exchange *x)
 static bool add_headers(const srv_exchange *x, struct MHD_Response *response)
 {
     const srv_reply *r = &x->reply;
+    char timing[SRV_TIMING_BYTES];
     bool ok = MHD_add_response_header(response, "X-Request-Id", x->request_id) == MHD_YES &&
               MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
     if (r->content_type != NULL)
         ok = ok && MHD_add_response_header(response, "Content-Type", r->content_type) == MHD_YES;
     if (r->close || atomic_load(&x->http->draining))
         ok = ok && MHD_add_response_header(response, "Connection", "close") == MHD_YES;
+    if (x->route != NULL && x->route->body && srv_reply_timing(x, timing))
+        ok = ok && MHD_add_response_header(response, "Server-Timing", timing) == MHD_YES;
     for (const char *name = r->extra; ok && name < r->extra + r->extra_used;) {
         const char *value = name + strlen(name) + 1;
         ok = MHD_add_response_header(response, name, value) == MHD_YES;
@@ -297,6 +302,9 @@ static mhd_result take_body(srv_exchange *x, const char *data, size_t n)
 
     if (!srv_conn_body(x->conn))
         return MHD_YES; /* cut: until the connection is closed nobody listens */
+    double begin = srv_now_s();
+    if (x->bytes_in == 0)
+        x->body_began_s = begin;
     x->bytes_in += n;
     if (x->reply.status == 0 && x->bytes_in > h->o.max_body_bytes) {
         (void)attn_fail(&err, ATTN_ETOOBIG, "the body has more than %llu bytes (server.max_body)",
@@ -306,6 +314,7 @@ static mhd_result take_body(srv_exchange *x, const char *data, size_t n)
         srv_http_reply_problem(x, &err, NULL);
     } else if (x->reply.status == 0 && x->route->body && x->route->data != NULL) {
         attn_status rc = x->route->data(x, data, n, &err);
+        srv_http_add_stage(x, SRV_STAGE_PARSE, srv_now_s() - begin);
         if (rc != ATTN_OK) {
             (void)attn_fail(&err, rc, "the body was refused");
             srv_http_reply_problem(x, &err, NULL);
@@ -326,6 +335,9 @@ static mhd_result answer(srv_exchange *x)
     }
     if (!srv_conn_complete(x->conn))
         return MHD_NO;
+    if (x->bytes_in > 0)
+        srv_http_add_stage(x, SRV_STAGE_RECV,
+                           srv_now_s() - x->body_began_s - x->stage_s[SRV_STAGE_PARSE]);
     if (x->reply.status != 0)
         return queue_reply(x);
     if (!enter_unless_stopping(h)) {
@@ -378,7 +390,7 @@ static const char *ended_by(const srv_exchange *x, enum MHD_RequestTerminationCo
     }
 }
 
-static void log_exchange(const srv_exchange *x, const char *route, double seconds,
+static void log_exchange(const srv_exchange *x, double seconds,
                          enum MHD_RequestTerminationCode code)
 {
     srv_log_level level = x->route != NULL && x->route->quiet ? SRV_LOG_DEBUG : SRV_LOG_INFO;
@@ -387,13 +399,16 @@ static void log_exchange(const srv_exchange *x, const char *route, double second
     const srv_log_field fields[] = {
         SRV_STR("request_id", x->request_id),
         SRV_STR("method", x->method),
-        SRV_STR("route", route),
+        SRV_STR("route", x->route != NULL ? x->route->path : SRV_NO_ROUTE),
         SRV_INT("status", x->reply.status),
         SRV_INT("bytes_in", x->bytes_in),
         SRV_INT("bytes_out", x->bytes_out),
         SRV_NUM("duration_s", seconds),
-        SRV_NUM("queue_s", x->queue_s),
-        SRV_NUM("compute_s", x->compute_s),
+        SRV_NUM("recv_s", x->stage_s[SRV_STAGE_RECV]),
+        SRV_NUM("parse_s", x->stage_s[SRV_STAGE_PARSE]),
+        SRV_NUM("queue_s", x->stage_s[SRV_STAGE_QUEUE]),
+        SRV_NUM("compute_s", x->stage_s[SRV_STAGE_COMPUTE]),
+        SRV_NUM("serialize_s", x->stage_s[SRV_STAGE_SERIALIZE]),
         SRV_INT("batch", x->batch),
         SRV_INT("tokens", x->tokens),
         SRV_STR("peer", srv_conn_peer(x->conn)),
@@ -401,6 +416,25 @@ static void log_exchange(const srv_exchange *x, const char *route, double second
     };
     srv_log(level, "request", ended_by(x, code) == NULL ? "answered" : "cut off", fields,
             sizeof fields / sizeof fields[0]);
+}
+
+static void tell_outcome(const srv_exchange *x, double seconds,
+                         enum MHD_RequestTerminationCode code)
+{
+    const srv_http_options *o = &x->http->o;
+    srv_outcome outcome = {.method = x->method,
+                           .route = x->route,
+                           .status = x->reply.status,
+                           .code = x->reply.code,
+                           .taken =
+                               x->cut || x->late || code == MHD_REQUEST_TERMINATED_COMPLETED_OK,
+                           .seconds = seconds,
+                           .stages = x->stages};
+
+    if (o->observe == NULL)
+        return;
+    memcpy(outcome.stage_s, x->stage_s, sizeof outcome.stage_s);
+    o->observe(o->app, &outcome);
 }
 
 static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
@@ -414,12 +448,13 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
     *context = NULL;
     srv_conn_done(x->conn); /* from here on the clock does not touch x */
     if (x->counted) {
-        const char *route = x->route != NULL ? x->route->path : "other";
         double seconds = srv_now_s() - x->started_s;
-        x->reply.status = x->late ? 408 : x->reply.status;
-        log_exchange(x, route, seconds, code);
-        if (h->o.observe != NULL)
-            h->o.observe(h->o.app, x->method, route, x->reply.status, seconds);
+        if (x->late) {
+            x->reply.status = 408;
+            x->reply.code = SRV_LATE_CODE;
+        }
+        log_exchange(x, seconds, code);
+        tell_outcome(x, seconds, code);
         if (x->begun && x->route != NULL && x->route->end != NULL)
             x->route->end(x);
         leave(h, &h->active);
@@ -661,20 +696,22 @@ void *srv_http_user(const srv_exchange *x)
     return x->user;
 }
 
-void srv_http_log_compute(srv_exchange *x, double queue_s, double compute_s, size_t batch,
-                          size_t tokens)
-{
-    x->queue_s = queue_s;
-    x->compute_s = compute_s;
-    x->batch = batch;
-    x->tokens = tokens;
-}
-
 void srv_http_suspend(srv_exchange *x)
 {
     x->suspended = true;
     enter(x->http, &x->http->at_work);
     MHD_suspend_connection(x->mhd);
+}
+
+int srv_http_socket(const srv_exchange *x)
+{
+    return srv_conn_socket(x->conn);
+}
+
+unsigned srv_http_retry_after_s(const srv_exchange *x)
+{
+    const srv_http_options *o = &x->http->o;
+    return o->retry_after_s != NULL ? o->retry_after_s(o->app) : 1;
 }
 
 void srv_http_resume(srv_exchange *x)

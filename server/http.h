@@ -35,6 +35,32 @@ typedef struct {
     void (*end)(srv_exchange *x);
 } srv_route;
 
+/* Where an exchange's time goes, in this order. The rest is the answer's way to the client. */
+typedef enum {
+    SRV_STAGE_RECV,      /* from the first piece of the body to its end, without parsing */
+    SRV_STAGE_PARSE,     /* in the route's `data`, and what the handler adds */
+    SRV_STAGE_QUEUE,     /* told by the handler */
+    SRV_STAGE_COMPUTE,   /* told by the handler */
+    SRV_STAGE_SERIALIZE, /* in the answer's `read` */
+    SRV_STAGES
+} srv_stage;
+extern const char *const srv_stage_names[SRV_STAGES]; /* "recv", ... "serialize" */
+
+/* What is called the route where there is none. */
+#define SRV_NO_ROUTE "other"
+
+/* An exchange that is over. */
+typedef struct {
+    const char *method;
+    const srv_route *route; /* NULL = an unknown path, or a method that it does not have */
+    int status;             /* 0 = the client left before an answer */
+    const char *code;       /* of the problem that was answered, NULL = none; a literal */
+    bool taken;             /* the client got the whole answer, as far as can be known */
+    double seconds;
+    unsigned stages; /* bit i: it came through stage i, in stage_s[i] */
+    double stage_s[SRV_STAGES];
+} srv_outcome;
+
 typedef struct {
     const char *listen; /* "HOST:PORT", "[::]:PORT"; port 0 = any */
     unsigned io_threads;
@@ -44,9 +70,11 @@ typedef struct {
     const srv_route *routes;
     size_t num_routes;
     void *app; /* srv_http_app() */
-    /* Told of every exchange that is over, on any thread; NULL = not wanted. `route` is the template,
-     * "other" for an unknown path; `status` is 0 when the client left before an answer. */
-    void (*observe)(void *app, const char *method, const char *route, int status, double seconds);
+    /* Told of every exchange that is over, on any thread, before its route's `end`; NULL = not
+     * wanted. */
+    void (*observe)(void *app, const srv_outcome *outcome);
+    /* Retry-After of every 503, at least 1, on any thread; NULL = 1 */
+    unsigned (*retry_after_s)(void *app);
 } srv_http_options;
 
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
@@ -75,7 +103,10 @@ uint64_t srv_http_content_length(const srv_exchange *x); /* UINT64_MAX = chunked
 int64_t srv_http_started_ms(const srv_exchange *x);  /* CLOCK_MONOTONIC of the first byte seen */
 void srv_http_set_user(srv_exchange *x, void *user); /* the handler's own data */
 void *srv_http_user(const srv_exchange *x);
-/* Figures for the log line of this exchange. */
+/* Adds to a stage's time. The stages that are known when the answer begins go into its Server-Timing
+ * field, where the route has a body; all of them go to the log and to `observe`. */
+void srv_http_add_stage(srv_exchange *x, srv_stage stage, double seconds);
+/* Queue and compute time (compute_s 0: it never ran), and figures for the log line. */
 void srv_http_log_compute(srv_exchange *x, double queue_s, double compute_s, size_t batch,
                           size_t tokens);
 
@@ -98,7 +129,7 @@ void srv_http_wake(srv_exchange *x);
 /* application/problem+json from err; the HTTP status follows from err->code (one table, http_reply.c):
  * EINVAL, EFORMAT 400; ENOTFOUND 404; ESHAPE, ENONFINITE, EUNSUPPORTED 422; ETOOBIG 413 with
  * needed_bytes and limit_bytes; EBUSY 503 with Retry-After; ETIMEDOUT 504; ECANCELED 503; others 500.
- * `code` NULL = attn_status_name(err->code). */
+ * `code`, a literal; NULL = attn_status_name(err->code). */
 void srv_http_reply_problem(srv_exchange *x, const attn_error *err, const char *code);
 /* A header field of the reply, copied; before or after the reply is set. Ours have X-Request-Id,
  * X-Content-Type-Options and Content-Type already. */
@@ -106,6 +137,9 @@ void srv_http_set_header(srv_exchange *x, const char *name, const char *value);
 
 /* From finish only: the exchange waits. Call it before the work is handed over. */
 void srv_http_suspend(srv_exchange *x);
+/* The connection's socket, to watch it for a client that leaves (POLLRDHUP) while the exchange is suspended;
+ * to nothing else, and no longer: then it may be closed. */
+int srv_http_socket(const srv_exchange *x);
 /* From any thread, once, after a reply was set. */
 void srv_http_resume(srv_exchange *x);
 

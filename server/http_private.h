@@ -23,7 +23,8 @@ enum {
     SRV_MAX_PARAMS = 4,
     SRV_REQUEST_ID_BYTES = 129, /* 128 characters */
     SRV_PROBLEM_BYTES = 8192, /* the longest problem: twice the sentence and the pointer, escaped */
-    SRV_EXTRA_BYTES = 1024    /* header fields of a reply that are not in every reply */
+    SRV_EXTRA_BYTES = 1024,   /* header fields of a reply that are not in every reply */
+    SRV_TIMING_BYTES = 256    /* of Server-Timing */
 };
 
 /* --- the listening socket --- */
@@ -74,6 +75,8 @@ srv_conn *srv_conn_open(srv_conns *c, int fd, const struct sockaddr *addr);
 void srv_conn_close(srv_conns *c, srv_conn *conn); /* before fd is closed; conn may be NULL */
 const char *srv_conn_peer(const srv_conn *conn);
 
+int srv_conn_socket(const srv_conn *conn);
+
 void srv_conn_line(srv_conn *conn); /* a request line was read */
 /* The header is read; with `body`, the clock of the body starts. False: this connection was cut. */
 bool srv_conn_header(srv_conn *conn, srv_exchange *x, bool body);
@@ -103,7 +106,8 @@ typedef struct {
 typedef struct {
     int status; /* 0 = no reply yet */
     const char *content_type;
-    char *text; /* owned */
+    const char *code; /* of a problem, a literal; NULL = it is none */
+    char *text;       /* owned */
     size_t n;
     srv_reader *read;
     void *arg;
@@ -147,7 +151,9 @@ struct srv_exchange {
     uint64_t bytes_in, bytes_out;
     srv_reply reply;
 
-    double queue_s, compute_s;
+    double body_began_s; /* the first piece of the body came; 0 = none did */
+    unsigned stages;     /* as in srv_outcome */
+    double stage_s[SRV_STAGES];
     size_t batch, tokens;
 };
 
@@ -179,12 +185,19 @@ unsigned srv_route_find(srv_exchange *x, const srv_route *routes, size_t n, cons
 
 const char *srv_status_phrase(int status);
 
+unsigned srv_http_retry_after_s(const srv_exchange *x); /* of a 503 */
+
 /* A problem with a status of its own, not that of the code table. */
 void srv_reply_refuse(srv_exchange *x, int status, const char *code, const char *format, ...)
     ATTN_PRINTF(4, 5);
 
+/* The value of Server-Timing; false when there is nothing to tell. */
+bool srv_reply_timing(const srv_exchange *x, char out[SRV_TIMING_BYTES]);
+
 /* The whole answer as bytes for srv_conn_cut(): x->reply, which is a text. Returns its length. */
 size_t srv_reply_print(const srv_exchange *x, char *out, size_t n);
+
+#define SRV_LATE_CODE "request_timeout"
 
 /* The same for a client that was too slow; x may be NULL. Sets x->late. */
 size_t srv_reply_print_late(srv_exchange *x, char *out, size_t n);

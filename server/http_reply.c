@@ -1,5 +1,6 @@
 #include "server/http_private.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,8 +98,12 @@ static void reply_problem(srv_exchange *x, int status, const char *code, const a
     char text[SRV_PROBLEM_BYTES];
     size_t n = print_problem(text, status, code, err, x->request_id);
     srv_http_reply_text(x, status, PROBLEM_TYPE, text, n);
-    if (status == 503)
-        srv_http_set_header(x, "Retry-After", "1");
+    x->reply.code = code;
+    if (status == 503) {
+        char seconds[16];
+        (void)snprintf(seconds, sizeof seconds, "%u", srv_http_retry_after_s(x));
+        srv_http_set_header(x, "Retry-After", seconds);
+    }
 }
 
 void srv_http_reply_problem(srv_exchange *x, const attn_error *err, const char *code)
@@ -125,6 +130,7 @@ void srv_http_reply_text(srv_exchange *x, int status, const char *content_type, 
     free(r->text);
     r->text = malloc(n + 1);
     r->read = NULL;
+    r->code = NULL;
     if (r->text == NULL) { /* no memory: an answer without a text says that much */
         r->status = 500;
         r->content_type = NULL;
@@ -143,6 +149,7 @@ void srv_http_reply_stream(srv_exchange *x, int status, const char *content_type
     srv_reply *r = &x->reply;
     r->status = status;
     r->content_type = content_type;
+    r->code = NULL;
     r->read = read;
     r->arg = arg;
 }
@@ -159,6 +166,42 @@ void srv_http_set_header(srv_exchange *x, const char *name, const char *value)
     memcpy(r->extra + r->extra_used, name, name_bytes);
     memcpy(r->extra + r->extra_used + name_bytes, value, value_bytes);
     r->extra_used += name_bytes + value_bytes;
+}
+
+/* --- stages --- */
+
+const char *const srv_stage_names[SRV_STAGES] = {"recv", "parse", "queue", "compute", "serialize"};
+
+void srv_http_add_stage(srv_exchange *x, srv_stage stage, double seconds)
+{
+    x->stages |= 1u << stage;
+    x->stage_s[stage] += seconds > 0 ? seconds : 0;
+}
+
+void srv_http_log_compute(srv_exchange *x, double queue_s, double compute_s, size_t batch,
+                          size_t tokens)
+{
+    srv_http_add_stage(x, SRV_STAGE_QUEUE, queue_s);
+    if (compute_s > 0)
+        srv_http_add_stage(x, SRV_STAGE_COMPUTE, compute_s);
+    x->batch = batch;
+    x->tokens = tokens;
+}
+
+bool srv_reply_timing(const srv_exchange *x, char out[SRV_TIMING_BYTES])
+{
+    srv_text t;
+
+    srv_text_init(&t, out, SRV_TIMING_BYTES);
+    for (unsigned i = 0; i < SRV_STAGES; i++) {
+        if (!(x->stages & 1u << i))
+            continue;
+        /* Milliseconds, by way of whole numbers: the decimal point is no matter of the locale. */
+        long long us = llround(x->stage_s[i] * 1e6);
+        (void)srv_text_format(&t, "%s%s;dur=%lld.%03lld", t.used > 0 ? ", " : "",
+                              srv_stage_names[i], us / 1000, us % 1000);
+    }
+    return t.used > 0;
 }
 
 /* --- answers that the library cannot give: see srv_conn_cut() --- */
@@ -199,6 +242,6 @@ size_t srv_reply_print_late(srv_exchange *x, char *out, size_t n)
     const srv_reply r = {.status = 408,
                          .content_type = PROBLEM_TYPE,
                          .text = body,
-                         .n = print_problem(body, 408, "request_timeout", &err, request_id)};
+                         .n = print_problem(body, 408, SRV_LATE_CODE, &err, request_id)};
     return print_answer(out, n, &r, request_id);
 }

@@ -106,7 +106,8 @@ static int bench(int argc, char **argv)
 {
     enum { MOST_SHAPES = 64 };
     static const srv_bench_shape usual[] = {
-        {1, 128, 768, 12}, {8, 128, 768, 12}, {1, 1024, 512, 8}};
+        {1, 16, 384, 12},  {1, 128, 768, 12}, {8, 128, 768, 12}, {32, 128, 384, 12},
+        {1, 512, 768, 12}, {1, 1024, 512, 8}, {1, 4096, 512, 8}};
     srv_bench_shape shapes[MOST_SHAPES];
     srv_bench_options o = {.shapes = shapes};
     attn_error err = {0};
@@ -119,6 +120,8 @@ static int bench(int argc, char **argv)
             o.maps = true;
         } else if (strcmp(argv[i], "--core") == 0) {
             o.core = true;
+        } else if (strcmp(argv[i], "--causal") == 0) {
+            o.causal = true;
         } else if (value != NULL || (strcmp(argv[i], "--shape") == 0 && i + 1 < argc)) {
             value = value != NULL ? value : argv[++i];
             if (o.num_shapes == MOST_SHAPES ||
@@ -186,7 +189,7 @@ static const struct {
     {"inspect", "PATH [--json]", "print the tensors and attention layers of a file or folder",
      inspect},
     {"demo", "DIR", "write the demo model into DIR", demo},
-    {"bench", "[--json] [--maps] [--core] [--shape B,T,D,H]...",
+    {"bench", "[--json] [--maps] [--core] [--causal] [--shape B,T,D,H]...",
      "measure the layer on this machine", bench},
     {"healthcheck", "[--url URL]", "exit 0 if the daemon there is ready", healthcheck},
     {"--version", "", "version, build and BLAS", version},

@@ -153,20 +153,22 @@ size_t srv_cut_workspace(const srv_request *r, srv_result_name which, size_t b, 
 {
     static const float packed[1];
     const attn_sequence *q = &r->seqs[b];
-    attn_sequence part = {.kv_len = q->kv_len, .past_len = q->past_len, .keys = packed};
+    attn_sequence part = *q;
     attn_heads heads = srv_piece_heads(r, which), keys_heads = srv_keys_heads(r, which);
     attn_options options = r->options;
-    size_t s = q->past_len + q->kv_len;
+    size_t longest = attn_row_length(q);
 
     options.want_maps = false;
+    part.q_len = 0;
+    part.keys = packed;
     size_t keys = attn_sequence_bytes(r->layer, &keys_heads, &part) +
-                  attn_scratch_bytes(r->layer, &keys_heads, &options, s, workers);
+                  attn_scratch_bytes(r->layer, &keys_heads, &options, longest, workers);
     if (which == SRV_KEY || which == SRV_VALUE_HEADS)
         return keys;
     options.want_maps = which == SRV_MAPS;
     part.q_len = cut->rows;
     size_t rows = attn_sequence_bytes(r->layer, &heads, &part) +
-                  attn_scratch_bytes(r->layer, &heads, &options, s, workers);
+                  attn_scratch_bytes(r->layer, &heads, &options, longest, workers);
     return rows > keys ? rows : keys;
 }
 

@@ -17,7 +17,7 @@ size_t srv_plan_micro_batch(const srv_request *r, size_t first, size_t workers, 
 
     for (; end < r->batch; end++) {
         const attn_sequence *q = &r->seqs[end];
-        size_t keys = q->past_len + q->kv_len > longest ? q->past_len + q->kv_len : longest;
+        size_t keys = attn_row_length(q) > longest ? attn_row_length(q) : longest;
         size_t more = sum + attn_sequence_bytes(r->layer, &r->heads, q);
         size_t total = more + attn_scratch_bytes(r->layer, &r->heads, &r->options, keys, workers);
         if (end > first && total > target)
@@ -187,8 +187,8 @@ void srv_plan_make(srv_request *r, size_t workers)
     size_t limit = r->budget->limit;
     bool whole_fits = p->inputs + whole <= limit, in_pieces_fits = p->inputs + in_pieces <= limit;
     /* Where rows round differently in company, they are not cut apart without need. */
-    if (whole_fits && (is_small(r, outputs + maps) || !in_pieces_fits ||
-                       !attn_kernels.rows_independent))
+    if (whole_fits &&
+        (is_small(r, outputs + maps) || !in_pieces_fits || !attn_kernels.rows_independent))
         plan_whole(r, workers, outputs + maps);
     else
         plan_streamed(r, workers);

@@ -135,7 +135,7 @@ ATTN_NODISCARD attn_status srv_request_admit(srv_request *r, attn_error *err);
 typedef enum {
     SRV_STEP_DONE, /* all is computed */
     SRV_STEP_MORE,
-    SRV_STEP_WAITS /* for the reader of a streamed answer to take a piece */
+    SRV_STEP_WAITS /* for its reader to take a piece: srv_infer_wake() */
 } srv_step;
 
 /* Computes the next piece of a request: a micro-batch, or a piece of a streamed answer. What waits beside it is

@@ -6,6 +6,7 @@
 #include "core/nearest.h"
 #include "server/answer.h"
 #include "server/app.h"
+#include "server/clock.h"
 #include "server/log.h"
 #include "server/stream.h"
 
@@ -207,6 +208,26 @@ static void get_ready(srv_exchange *x)
     srv_http_reply_problem(x, &err, "draining");
 }
 
+static void get_metrics(srv_exchange *x)
+{
+    const srv_app *app = srv_http_app(x);
+    srv_infer_stats queue;
+    attn_error err = {0};
+    size_t n = 0;
+
+    srv_infer_get_stats(app->infer, &queue);
+    const srv_metrics_now now = {
+        .ready = !srv_http_draining(x), .waiting = queue.waiting, .running = queue.running};
+    char *text = srv_metrics_print(app->metrics, &now, &n);
+    if (text != NULL) {
+        srv_http_reply_text(x, 200, SRV_METRICS_TYPE, text, n);
+    } else {
+        (void)attn_fail(&err, ATTN_ENOMEM, "no memory for the metrics");
+        srv_http_reply_problem(x, &err, NULL);
+    }
+    free(text);
+}
+
 /* --- attention --------------------------------------------------------------------------------- */
 
 /* One POST under way. It belongs to the exchange and, while it is in the queue, to the queue as well: a client may
@@ -215,6 +236,7 @@ typedef struct {
     srv_job job;
     srv_app *app;
     srv_json_writer *answer; /* when it is not streamed */
+    double logged_s;         /* of computing */
 
     pthread_mutex_t lock; /* guards all below; no other lock is held when it is taken */
     srv_exchange *x;      /* NULL: the exchange is over */
@@ -250,11 +272,28 @@ static void begin_call(srv_exchange *x, srv_request_kind kind, const attn_model 
         srv_http_reply_problem(x, &err, NULL);
 }
 
+unsigned srv_app_retry_after_s(void *app)
+{
+    return srv_infer_retry_after_s(((srv_app *)app)->infer);
+}
+
+/* A full queue is said before the body is read: reading it would only keep others waiting. */
+static void begin_queued(srv_exchange *x, srv_request_kind kind, const attn_model *model)
+{
+    const srv_app *app = srv_http_app(x);
+    attn_error err = {0};
+
+    if (srv_infer_has_room(app->infer, &err) == ATTN_OK)
+        begin_call(x, kind, model);
+    else
+        srv_http_reply_problem(x, &err, "queue_full");
+}
+
 static void begin_attention(srv_exchange *x)
 {
     const srv_served *served = model_of(x);
     if (served != NULL)
-        begin_call(x, SRV_ATTENTION, served->model);
+        begin_queued(x, SRV_ATTENTION, served->model);
 }
 
 static void begin_estimate(srv_exchange *x)
@@ -266,7 +305,7 @@ static void begin_estimate(srv_exchange *x)
 
 static void begin_sdpa(srv_exchange *x)
 {
-    begin_call(x, SRV_SDPA, NULL);
+    begin_queued(x, SRV_SDPA, NULL);
 }
 
 static attn_status call_data(srv_exchange *x, const char *bytes, size_t n, attn_error *err)
@@ -281,11 +320,19 @@ static ssize_t read_answer(void *arg, char *out, size_t n)
 }
 
 /* By the thread that has the exchange. */
-static void log_compute(const call *c)
+static void log_compute(call *c)
 {
     const srv_request *r = c->job.request;
 
     srv_http_log_compute(c->x, c->job.queue_s, c->job.compute_s, r->batch, r->tokens);
+    c->logged_s = c->job.compute_s;
+}
+
+static void count_computed(const call *c)
+{
+    const srv_request *r = c->job.request;
+
+    srv_metrics_computed(c->app->metrics, r->batch, r->tokens, r->plan.micro_batches);
 }
 
 static ssize_t read_pieces(void *arg, char *out, size_t n)
@@ -296,8 +343,8 @@ static ssize_t read_pieces(void *arg, char *out, size_t n)
 
     if (took)
         srv_infer_wake(c->app->infer, &c->job);
-    if (got == 0 || got == SRV_READ_FAILED)
-        log_compute(c); /* the whole of it, by now */
+    if (got == 0) /* it is all computed: what came since the reply began */
+        srv_http_add_stage(c->x, SRV_STAGE_COMPUTE, c->job.compute_s - c->logged_s);
     return got;
 }
 
@@ -315,8 +362,7 @@ static void call_started(srv_job *job)
     call *c = job->owner;
 
     (void)pthread_mutex_lock(&c->lock);
-    if (c->x != NULL)
-        start_reply(c);
+    start_reply(c); /* the exchange is suspended: it is there */
     (void)pthread_mutex_unlock(&c->lock);
 }
 
@@ -334,24 +380,27 @@ static void call_piece(void *arg)
 static void end_pieces(call *c)
 {
     srv_job *job = &c->job;
+    bool ok = job->status == ATTN_OK;
 
-    srv_stream_end(job->request->stream, job->status == ATTN_OK);
-    if (c->started) {
-        srv_http_wake(c->x);
-        if (job->status == ATTN_OK)
-            return;
-        atomic_fetch_add(&c->app->broken_answers, 1);
-        srv_log(SRV_LOG_WARN, "answer", "an answer was broken off",
-                (const srv_log_field[]){SRV_STR("request_id", srv_http_request_id(c->x)),
-                                        SRV_STR("code", attn_status_name(job->error.code)),
-                                        SRV_STR("reason", job->error.text)},
-                3);
-    } else if (job->status == ATTN_OK) {
+    srv_stream_end(job->request->stream, ok);
+    if (ok)
+        count_computed(c);
+    if (!c->started && ok) { /* there is nothing in it but the usage */
         start_reply(c);
-    } else {
+    } else if (!c->started) {
         log_compute(c);
         srv_http_reply_problem(c->x, &job->error, NULL);
         srv_http_resume(c->x);
+    } else {
+        if (!ok) {
+            srv_metrics_broken(c->app->metrics);
+            srv_log(SRV_LOG_WARN, "answer", "an answer was broken off",
+                    (const srv_log_field[]){SRV_STR("request_id", srv_http_request_id(c->x)),
+                                            SRV_STR("code", attn_status_name(job->error.code)),
+                                            SRV_STR("reason", job->error.text)},
+                    3);
+        }
+        srv_http_wake(c->x);
     }
 }
 
@@ -367,10 +416,12 @@ static void reply_whole(call *c)
     }
     log_compute(c);
     srv_request_drop_inputs(job->request);
-    if (job->status == ATTN_OK)
+    if (job->status == ATTN_OK) {
+        count_computed(c);
         srv_http_reply_stream(c->x, 200, "application/json", read_answer, c->answer);
-    else
+    } else {
         srv_http_reply_problem(c->x, &job->error, NULL);
+    }
     srv_http_resume(c->x);
 }
 
@@ -401,8 +452,11 @@ static void finish_call(srv_exchange *x)
     call *c = srv_http_user(x);
     srv_request *r = c->job.request;
     attn_error err = {0};
+    double begin = srv_now_s();
+    attn_status rc = srv_request_parse(r, app->workers, &err);
 
-    if (srv_request_parse(r, app->workers, &err) != ATTN_OK) {
+    srv_http_add_stage(x, SRV_STAGE_PARSE, srv_now_s() - begin);
+    if (rc != ATTN_OK) {
         srv_http_reply_problem(x, &err, NULL);
         return;
     }
@@ -416,6 +470,7 @@ static void finish_call(srv_exchange *x)
     }
     int64_t timeout = r->timeout_ms > 0 ? r->timeout_ms : app->request_timeout_ms;
     c->job.deadline_ms = srv_http_started_ms(x) + (timeout < INT32_MAX ? timeout : INT32_MAX);
+    c->job.client_fd = srv_http_socket(x);
     c->job.started = call_started;
     c->job.done = call_done;
     c->queued = true;
@@ -438,10 +493,8 @@ static void end_call(srv_exchange *x)
     (void)pthread_mutex_lock(&c->lock);
     c->x = NULL;
     bool queued = c->queued;
-    if (queued) { /* call_done() frees it, soon */
-        srv_stream_leave(c->job.request->stream);
-        srv_infer_wake(c->app->infer, &c->job);
-    }
+    if (queued) /* call_done() frees it, soon */
+        srv_infer_drop(c->app->infer, &c->job);
     (void)pthread_mutex_unlock(&c->lock);
     if (!queued)
         free_call(c);
@@ -462,10 +515,11 @@ static const srv_route routes[] = {
     {.method = "POST", .path = "/v1/models/{model}/attention", BODY(begin_attention)},
     {.method = "POST", .path = "/v1/models/{model}/attention/estimate", BODY(begin_estimate)},
     {.method = "POST", .path = "/v1/scaled-dot-product-attention", BODY(begin_sdpa)},
+    {.method = "GET", .path = "/metrics", .quiet = true, .finish = get_metrics}, /* the last one */
 };
 
-const srv_route *srv_routes(size_t *n)
+const srv_route *srv_routes(bool metrics, size_t *n)
 {
-    *n = sizeof routes / sizeof *routes;
+    *n = sizeof routes / sizeof *routes - (metrics ? 0 : 1);
     return routes;
 }

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/cpu.h"
@@ -25,6 +26,7 @@ typedef struct {
     attn_limits limits;
     attn_blas_info blas;
     size_t weights_bytes;
+    srv_metrics_label build[6];
 } loaded;
 
 static void unload(loaded *l)
@@ -127,6 +129,33 @@ static void log_ready(const loaded *l, const cfg_config *c, const char *url)
             11);
 }
 
+static void observe(void *app, const srv_outcome *outcome)
+{
+    srv_metrics_exchange(((srv_app *)app)->metrics, outcome);
+}
+
+static attn_status start_metrics(loaded *l, const srv_http_options *http, attn_error *err)
+{
+    const srv_metrics_label build[] = {{"version", ATTND_VERSION},
+                                       {"kernels", attn_kernels.isa},
+                                       {"blas", l->blas.config},
+                                       {"blas_core", l->blas.core},
+                                       {"libmicrohttpd", srv_http_library_version()},
+                                       {"jansson", attn_json_library_version()}};
+    _Static_assert(sizeof build == sizeof l->build, "every label has its place");
+    const srv_metrics_options o = {.routes = http->routes,
+                                   .num_routes = http->num_routes,
+                                   .budget = &l->app.budget,
+                                   .models = l->app.num_models,
+                                   .weights_bytes = l->weights_bytes,
+                                   .compute_threads = l->app.workers,
+                                   .build = l->build,
+                                   .num_build = sizeof build / sizeof *build};
+
+    memcpy(l->build, build, sizeof build);
+    return srv_metrics_new(&l->app.metrics, &o, err);
+}
+
 static int complain(const attn_error *err)
 {
     (void)fprintf(stderr, "attnd: %s\n", err->text);
@@ -204,9 +233,11 @@ int srv_serve(const cfg_config *c)
         .header_timeout_ms = c->server.header_timeout_ms,
         .request_timeout_ms = c->server.request_timeout_ms,
         .app = &l.app,
+        .observe = observe,
+        .retry_after_s = srv_app_retry_after_s,
     };
-    o.routes = srv_routes(&o.num_routes);
-    if (srv_http_start(&http, &o, &err) != ATTN_OK)
+    o.routes = srv_routes(c->metrics, &o.num_routes);
+    if (start_metrics(&l, &o, &err) != ATTN_OK || srv_http_start(&http, &o, &err) != ATTN_OK)
         goto done;
     log_ready(&l, c, srv_http_url(http));
     (void)printf("attnd ready on %s\n", srv_http_url(http));
@@ -216,6 +247,7 @@ int srv_serve(const cfg_config *c)
 done:
     srv_http_free(http);
     srv_infer_free(l.app.infer);
+    srv_metrics_free(l.app.metrics);
     unload(&l);
     return code == 0 ? 0 : complain(&err);
 }

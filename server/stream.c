@@ -42,7 +42,7 @@ struct srv_stream {
         size_t n;
     } piece[2];         /* number i is piece[i % slots] */
     size_t made, taken; /* pieces so far */
-    bool ended, failed, gone;
+    bool ended, failed;
 
     srv_json_writer *writer; /* made by the one thread, before `made` tells the other */
     bool reading;            /* a piece is in the writer */
@@ -348,12 +348,11 @@ static attn_status compute(srv_stream *s, size_t heads, size_t rows, float *out,
 /* --- the thread that computes -------------------------------------------------------------------- */
 
 /* A slot for the next piece, NULL: none is free. */
-static float *free_slot(srv_stream *s, bool *gone)
+static float *free_slot(srv_stream *s)
 {
     const srv_plan *plan = &s->r->plan;
 
     (void)pthread_mutex_lock(&s->lock);
-    *gone = s->gone;
     bool full = s->made - s->taken == plan->slots;
     size_t i = s->made % plan->slots;
     (void)pthread_mutex_unlock(&s->lock);
@@ -386,11 +385,8 @@ attn_status srv_stream_step(srv_stream *s, attn_pool *pool, const atomic_bool *c
                             srv_step *next, attn_error *err)
 {
     place *p = &s->at;
-    bool gone = false;
-    float *slot = free_slot(s, &gone);
+    float *slot = free_slot(s);
 
-    if (gone)
-        return attn_fail(err, ATTN_ECANCELED, "the client left before it had the whole answer");
     *next = SRV_STEP_WAITS;
     if (slot == NULL)
         return ATTN_OK;
@@ -435,13 +431,6 @@ void srv_stream_end(srv_stream *s, bool ok)
 }
 
 /* --- the reader ---------------------------------------------------------------------------------- */
-
-void srv_stream_leave(srv_stream *s)
-{
-    (void)pthread_mutex_lock(&s->lock);
-    s->gone = true;
-    (void)pthread_mutex_unlock(&s->lock);
-}
 
 /* The writer has used up what it had: gives it the next piece, or the end. Returns 1, or what the reader is told. */
 static ssize_t go_on(srv_stream *s, bool *took)

@@ -18,7 +18,7 @@ void srv_stream_listen(srv_stream *s, void (*ready)(void *arg), void *arg);
 /* --- the thread that computes --- */
 
 /* The next piece, or something that must precede it: packing keys, or going through the rows once to find what is
- * wrong before the answer begins. ATTN_ECANCELED when the reader is gone. */
+ * wrong before the answer begins. */
 ATTN_NODISCARD attn_status srv_stream_step(srv_stream *s, attn_pool *pool,
                                            const atomic_bool *cancel, srv_step *next,
                                            attn_error *err);
@@ -30,6 +30,5 @@ void srv_stream_end(srv_stream *s, bool ok); /* no piece comes any more; not ok:
 
 /* As srv_http_reply_stream() wants it. *took: a piece was read to its end, so that another can be made. */
 ssize_t srv_stream_read(srv_stream *s, char *out, size_t n, bool *took);
-void srv_stream_leave(srv_stream *s); /* nobody reads any more */
 
 #endif

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Times the layer with every kind of kernels that this machine has, in turn for each shape:
-# tests/bench.sh ATTND. SHAPES="B,T,D,H ...", WHAT="layer core maps" and KERNELS="avx512 ..." choose.
-# A cell is the median time and the share of the multiply-add peak that the best kernels reach.
+# tests/bench.sh ATTND. SHAPES="B,T,D,H ...", WHAT="layer core maps causal heads" and KERNELS="avx512 ..." choose.
+# A cell is the median time and the share of the multiply-add peak that the best kernels reach; "heads" is the
+# core at T = 1024 with head sizes from 16 to 256, odd ones too.
 set -eu
 attnd=${1:?usage: tests/bench.sh ATTND}
 isas=()
@@ -17,17 +18,23 @@ field() { # NAME in the line of JSON on stdin
     sed -n "s/.*\"$1\":\([0-9.e+-]*\).*/\1/p"
 }
 
-printf '%-5s %-16s' what B,T,D,H
+printf '%-6s %-16s' what B,T,D,H
 printf ' %18s' "${isas[@]}"
 echo
-for what in ${WHAT:-layer core maps}; do
+for what in ${WHAT:-layer core maps causal heads}; do
+    shapes="1,16,384,12 1,128,768,12 8,128,768,12 1,512,768,12 1,1024,512,8"
     case $what in
     layer) option= ;;
-    core | maps) option=--$what ;;
-    *) echo "$0: WHAT knows layer, core and maps, not $what" >&2; exit 1 ;;
+    core | maps | causal) option=--$what ;;
+    heads)
+        option=--core
+        shapes="1,1024,512,32 1,1024,512,16 1,1024,528,16 1,1024,768,16 1,1024,512,8 1,1024,520,8 1,1024,640,8"
+        shapes="$shapes 1,1024,768,8 1,1024,600,6 1,1024,512,4 1,1024,512,2"
+        ;;
+    *) echo "$0: WHAT knows layer, core, maps, causal and heads, not $what" >&2; exit 1 ;;
     esac
-    for shape in ${SHAPES:-1,128,768,12 8,128,768,12 1,512,768,12 1,1024,512,8}; do
-        printf '%-5s %-16s' "$what" "$shape"
+    for shape in ${SHAPES:-$shapes}; do
+        printf '%-6s %-16s' "$what" "$shape"
         peak=
         for isa in "${isas[@]}"; do
             line=$(ATTND_ISA=$isa "$attnd" bench --json $option --shape "$shape")

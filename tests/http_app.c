@@ -191,16 +191,17 @@ static const srv_route routes[] = {
     POST("/work", begin, take, work),
 };
 
-static void observe(void *app, const char *method, const char *route, int status, double seconds)
+static void observe(void *app, const srv_outcome *outcome)
 {
     http_app *a = app;
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    assert_non_null(method);
-    assert_true(seconds >= 0);
+    assert_non_null(outcome->method);
+    assert_true(outcome->seconds >= 0);
     (void)pthread_mutex_lock(&lock);
-    (void)snprintf(a->last_route, sizeof a->last_route, "%s", route);
+    (void)snprintf(a->last_route, sizeof a->last_route, "%s",
+                   outcome->route != NULL ? outcome->route->path : SRV_NO_ROUTE);
     (void)pthread_mutex_unlock(&lock);
-    atomic_store(&a->last_status, status);
+    atomic_store(&a->last_status, outcome->status);
     atomic_fetch_add(&a->observed, 1);
 }
 

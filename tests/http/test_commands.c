@@ -366,8 +366,9 @@ static double number(const json_t *root, const char *key)
 
 static void check_bench_line(char *line, bool maps, bool core)
 {
-    static const char *const KEY[] = {"shape",  "maps",   "core",   "threads",     "ms",
-                                      "ms_min", "ms_max", "gflops", "peak_gflops", "rss_mib"};
+    static const char *const KEY[] = {"shape",       "maps",    "core",   "threads",
+                                      "ms",          "ms_min",  "ms_max", "gflops",
+                                      "peak_gflops", "rss_mib", "causal"};
     static const size_t SHAPE[] = {1, 16, 64, 4};
     json_t *root = answer_parse(line, strlen(line)), *value;
     const char *key;

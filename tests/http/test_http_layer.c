@@ -329,8 +329,8 @@ static void each_request_is_one_log_line(void **state)
                            "\"event\":\"request\",\"request_id\":\"a-1\",\"method\":\"POST\","
                            "\"route\":\"/work\",\"status\":200,\"bytes_in\":4,\"bytes_out\":6,"
                            "\"duration_s\":"));
-    assert_non_null(strstr(text, "\"queue_s\":0.001,\"compute_s\":0.25,\"batch\":2,\"tokens\":7,"
-                                 "\"peer\":\"127.0.0.1:"));
+    assert_non_null(strstr(text, "\"queue_s\":0.001,\"compute_s\":0.25,\"serialize_s\":0.0,"
+                                 "\"batch\":2,\"tokens\":7,\"peer\":\"127.0.0.1:"));
     assert_non_null(strstr(text, "\"request_id\":\"a-2\",\"method\":\"GET\",\"route\":\"other\","
                                  "\"status\":404,"));
     assert_non_null(strstr(text, "\"route\":\"/echo/{name}\",\"status\":200,"));

@@ -19,6 +19,9 @@ struct CMUnitTest {
 #define cmocka_unit_test(f)                      ((struct CMUnitTest){#f, f, NULL, NULL})
 #define cmocka_unit_test_setup_teardown(f, s, t) ((struct CMUnitTest){#f, f, s, t})
 
+#define print_message(...) (void)printf(__VA_ARGS__)
+#define print_error(...)   (void)fprintf(stderr, __VA_ARGS__)
+
 static jmp_buf standin_failed;
 
 #define fail_msg(...)                                                                              \
@@ -32,6 +35,7 @@ static jmp_buf standin_failed;
 #define assert_false(c)              assert_true(!(c))
 #define assert_null(p)               assert_true((p) == NULL)
 #define assert_non_null(p)           assert_true((p) != NULL)
+#define assert_ptr_equal(a, b)       assert_true((a) == (b))
 #define assert_string_equal(a, b)    assert_true(strcmp(a, b) == 0)
 #define assert_memory_equal(a, b, n) assert_true(memcmp(a, b, n) == 0)
 #define assert_in_range(x, a, b)     assert_true((x) >= (a) && (x) <= (b))

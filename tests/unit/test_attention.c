@@ -678,7 +678,8 @@ static void nan_that_is_attended_is_refused(void **state)
     x[2 * D + 1] = NAN;
     s.x = x;
     s.output = unset(T * D);
-    size_t bytes = attn_sequence_bytes(c.layer, NULL, &s) + attn_scratch_bytes(c.layer, NULL, &c.options, T, 1);
+    size_t bytes = attn_sequence_bytes(c.layer, NULL, &s) +
+                   attn_scratch_bytes(c.layer, NULL, &c.options, T, 1);
     void *workspace = NULL;
     assert_int_equal(posix_memalign(&workspace, 64, bytes), 0);
     assert_int_equal(

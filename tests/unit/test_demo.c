@@ -485,7 +485,8 @@ static void forward(const attn_layer *layer, const sentence *s, float *output, f
     attn_sequence q = {.q_len = s->n, .kv_len = s->n, .x = x, .output = output};
     q.map_rows = q.map_columns = s->n;
     q.maps = (attn_view){maps, s->n * s->n, s->n};
-    size_t bytes = attn_sequence_bytes(layer, NULL, &q) + attn_scratch_bytes(layer, NULL, &o, s->n, 1);
+    size_t bytes =
+        attn_sequence_bytes(layer, NULL, &q) + attn_scratch_bytes(layer, NULL, &o, s->n, 1);
     assert_int_equal(posix_memalign(&workspace, 64, bytes), 0);
     assert_int_equal(attn_pool_new(&pool, 1, false, NULL), ATTN_OK);
     if (attn_forward(layer, NULL, &o, &q, 1, pool, workspace, NULL, &stats, &err) != ATTN_OK)

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "core/decimal.h"
-#include "core/shortest_scale.h"
+#include "core/shortest.h"
 #include "tests/to_chars.h"
 
 static uint64_t seed;
@@ -108,11 +108,14 @@ static void every_scale_is_the_integer_part_of_its_formula(void **state)
 
 enum { ROW = 1024 };
 
-/* Prints x[0..n) as one row and holds it against the C++ library's texts. */
+/* Prints x[0..n) as one row, in plain C and in the way that is best here, and holds it against the C++
+ * library's texts. */
 static void check_row(const float *x, size_t n)
 {
-    static char got[ROW * ATTN_F32_CHARS + ATTN_F32_SLACK], want[ROW * (ATTN_F32_CHARS + 1)];
-    size_t want_n = 0, at = 0, got_n = attn_f32_print_row(got, x, n);
+    static size_t (*const print[])(char *, const float *, size_t) = {attn_shortest_row,
+                                                                     attn_f32_print_row};
+    static char want[ROW * (ATTN_F32_CHARS + 1)];
+    size_t want_n = 0;
 
     for (size_t i = 0; i < n; i++) {
         if (isfinite(x[i])) {
@@ -123,16 +126,20 @@ static void check_row(const float *x, size_t n)
         }
         want[want_n++] = ',';
     }
-    if (got_n == want_n && memcmp(got, want, want_n) == 0)
-        return;
-    for (size_t i = 0; i < n; i++) {
-        size_t length = (size_t)((char *)memchr(want + at, ',', want_n - at) - (want + at)) + 1;
-        if (at + length > got_n || memcmp(got + at, want + at, length) != 0)
-            fail_msg("%08x: want %.*s in a row, got %.*s", bits_of(x[i]), (int)length, want + at,
-                     (int)length, got + at);
-        at += length;
+    for (size_t k = 0; k < sizeof print / sizeof print[0]; k++) {
+        static char got[ROW * ATTN_F32_CHARS + ATTN_F32_SLACK];
+        size_t got_n = print[k](got, x, n), at = 0;
+        if (got_n == want_n && memcmp(got, want, want_n) == 0)
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            size_t length = (size_t)((char *)memchr(want + at, ',', want_n - at) - (want + at)) + 1;
+            if (at + length > got_n || memcmp(got + at, want + at, length) != 0)
+                fail_msg("%08x, %zu of %zu: want %.*s got %.*s", bits_of(x[i]), i, n, (int)length,
+                         want + at, (int)length, got + at);
+            at += length;
+        }
+        fail_msg("%zu bytes behind the last number of a row", got_n - want_n);
     }
-    fail_msg("%zu bytes behind the last number of a row", got_n - want_n);
 }
 
 static float gathered[ROW];

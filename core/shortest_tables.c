@@ -1,7 +1,7 @@
-#include "core/shortest_scale.h"
+#include "core/shortest.h"
 
 /* tests/unit/test_shortest.c computes them again. */
-const uint64_t attn_shortest_scale[255] = {
+const uint64_t attn_shortest_scale[256] = {
     0x23df8cb39efa971b, 0x23df8cb39efa971b, 0x47bf19673df52e37, 0x8f7e32ce7bea5c6f,
     0x1cb2d6f618c878e3, 0x3965adec3190f1c6, 0x72cb5bd86321e38c, 0xe596b7b0c643c719,
     0x2deaf189c140c16b, 0x5bd5e313828182d6, 0xb7abc627050305ad, 0x24bbf46e3433cdef,
@@ -66,3 +66,67 @@ const uint64_t attn_shortest_scale[255] = {
     0x32b4bdfd4d668ecf, 0x65697bfa9acd1d9f, 0xcad2f7f5359a3b3e, 0x289097fdd7853f0c,
     0x51212ffbaf0a7e18, 0xa2425ff75e14fc31, 0x2073accb12d0ff3d, 0x40e7599625a1fe7a,
     0x81ceb32c4b43fcf4, 0x19f623d5a8a73297, 0x33ec47ab514e652e};
+
+enum { POINT = 9, ZERO = 10 };
+
+#define EXPONENT(e)                                                                                \
+    {                                                                                              \
+        .shuffle = {0, POINT, 1, 2, 3, 4, 5, 6, 7, 8}, .behind = "e-" #e ",", .behind_n = 5,       \
+        .digits = 0, .point = 1, .rest = 2, .shift = 0, .end = 1                                   \
+    }
+#define FRACTION(zeros, ...) /* zeros behind the point */                                          \
+    {                                                                                              \
+        .shuffle = {ZERO, POINT, __VA_ARGS__}, .behind = ",", .behind_n = 1,                       \
+        .digits = 2 + (zeros), .point = 1, .rest = 3 + (zeros), .shift = 0, .end = 2 + (zeros)     \
+    }
+#define WHOLE(n, ...) /* digits in front of the point */                                           \
+    {                                                                                              \
+        .shuffle = {__VA_ARGS__}, .behind = ",", .behind_n = 1, .digits = 0, .point = (n),         \
+        .rest = 1 + (n), .shift = 8 * ((n)-1), .end = 1                                            \
+    }
+
+const attn_shortest_form attn_shortest_forms[44] = {
+    EXPONENT(38),
+    EXPONENT(37),
+    EXPONENT(36),
+    EXPONENT(35),
+    EXPONENT(34),
+    EXPONENT(33),
+    EXPONENT(32),
+    EXPONENT(31),
+    EXPONENT(30),
+    EXPONENT(29),
+    EXPONENT(28),
+    EXPONENT(27),
+    EXPONENT(26),
+    EXPONENT(25),
+    EXPONENT(24),
+    EXPONENT(23),
+    EXPONENT(22),
+    EXPONENT(21),
+    EXPONENT(20),
+    EXPONENT(19),
+    EXPONENT(18),
+    EXPONENT(17),
+    EXPONENT(16),
+    EXPONENT(15),
+    EXPONENT(14),
+    EXPONENT(13),
+    EXPONENT(12),
+    EXPONENT(11),
+    EXPONENT(10),
+    EXPONENT(09),
+    EXPONENT(08),
+    EXPONENT(07),
+    EXPONENT(06),
+    EXPONENT(05),
+    FRACTION(3, ZERO, ZERO, ZERO, 0, 1, 2, 3, 4, 5, 6, 7, 8),
+    FRACTION(2, ZERO, ZERO, 0, 1, 2, 3, 4, 5, 6, 7, 8),
+    FRACTION(1, ZERO, 0, 1, 2, 3, 4, 5, 6, 7, 8),
+    FRACTION(0, 0, 1, 2, 3, 4, 5, 6, 7, 8),
+    WHOLE(1, 0, POINT, 1, 2, 3, 4, 5, 6, 7, 8),
+    WHOLE(2, 0, 1, POINT, 2, 3, 4, 5, 6, 7, 8),
+    WHOLE(3, 0, 1, 2, POINT, 3, 4, 5, 6, 7, 8),
+    WHOLE(4, 0, 1, 2, 3, POINT, 4, 5, 6, 7, 8),
+    WHOLE(5, 0, 1, 2, 3, 4, POINT, 5, 6, 7, 8),
+    WHOLE(6, 0, 1, 2, 3, 4, 5, POINT, 6, 7, 8)};
