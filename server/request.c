@@ -168,14 +168,17 @@ const attn_json *srv_request_value(const srv_request *r, srv_field_name field)
 
 static attn_status allocate(srv_request *r, attn_error *err)
 {
+    bool padded = srv_request_array(r, SRV_F_LENGTHS)->present;
+
     for (size_t i = 0; i < r->num_results && !r->plan.streamed; i++) {
         srv_result *result = &r->results[r->order[i]];
-        /* Zeros: rows that no real token owns are never written. One float more, so that an empty result is
-         * not NULL. */
-        result->data = calloc(result->count + 1, sizeof(float));
+        size_t bytes = result->count * sizeof(float);
+        result->data = attn_block_alloc(bytes + 64); /* an empty one is not NULL */
         if (result->data == NULL)
             return attn_fail(err, ATTN_ENOMEM, "no memory for the results of %zu sequences",
                              r->batch);
+        if (padded) /* rows that no real token owns are never written */
+            memset(result->data, 0, bytes);
     }
     r->workspace = attn_block_alloc(r->plan.workspace);
     if (r->workspace == NULL)
