@@ -16,7 +16,7 @@ B       := $(VARIANT)
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
               libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev
 DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
-PYTHON_PACKAGES := safetensors
+PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
@@ -103,7 +103,7 @@ deps-test:
 deps-python: deps-test
 	@for p in $(PYTHON_PACKAGES); do \
 	  [ -d build/python/$$p ] || \
-	  /usr/bin/python3 -m pip install -q --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
+	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
 deps-openapi:
