@@ -14,11 +14,13 @@ B       := $(VARIANT)
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
-              libopenblas-pthread-dev libzip-dev
-DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy
+              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev
+DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
+PYTHON_PACKAGES := safetensors
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
-PKGS       := libmicrohttpd jansson openblas libzip
+PKGS       := libmicrohttpd jansson openblas libzip zlib libpng
 TEST_PKGS  := cmocka libcurl
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -57,13 +59,14 @@ SUPPORT_SRC += $(wildcard tests/*.cc)
 obj = $(patsubst %,$(B)/%.o,$(basename $(1)))
 CORE_OBJ   := $(call obj,$(CORE_SRC))
 CONFIG_OBJ := $(call obj,$(CONFIG_SRC))
-SERVER_OBJ := $(call obj,$(filter-out server/main.c,$(SERVER_SRC)))
+SERVER_OBJ := $(call obj,$(filter-out server/main.c,$(SERVER_SRC)) $(if $(SERVER_SRC),assets_data.c))
 SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 
-.PHONY: all run test arm64 lint asan tsan floats bench bench-json bench-peers fmt install clean help deps-build deps-test \
-        deps-lint deps-arm64 compile tests arm64-tests bench-service soak
+.PHONY: all run test arm64 lint asan tsan floats check-openapi bench bench-json bench-peers bench-service soak \
+        fmt install clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi compile tests \
+        arm64-tests
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -96,8 +99,15 @@ deps-build:
 	$(call need,$(DEPS_BUILD))
 deps-test:
 	$(call need,$(DEPS_TEST))
+# Packages of PyPI that read and write what we do. Without them the tests that want one are skipped.
+deps-python: deps-test
+	@for p in $(PYTHON_PACKAGES); do \
+	  [ -d build/python/$$p ] || \
+	  /usr/bin/python3 -m pip install -q --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
+deps-openapi:
+	$(call need,$(DEPS_OPENAPI))
 deps-lint:
 	$(call need,$(DEPS_LINT))
 
@@ -124,6 +134,24 @@ $(B)/%.o: %.cc $(B)/.flags
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
 
+# What the daemon carries within itself, by the path it is served at: the viewer, the page of the OpenAPI
+# document, and that with the version filled in. Sources are what is served; nothing is fetched or bundled.
+WEB := $(foreach end,html js css svg png,$(wildcard server/web/*.$(end) server/web/docs/*.$(end)))
+url = $(patsubst /ui/index.html,/,$(patsubst /docs/index.html,/docs,$(patsubst /ui/docs/%,/docs/%,$(1:server/web/%=/ui/%))))
+ASSETS := $(foreach f,$(WEB),$(call url,$(f))=$(f)) /openapi.json=$(B)/openapi.json
+
+$(B)/openapi.json: config/openapi.json $(B)/.flags
+	sed 's/@VERSION@/$(VERSION)/' $< >$@
+
+$(B)/.assets: FORCE
+	@mkdir -p $(B); echo '$(ASSETS)' | cmp -s - $@ || echo '$(ASSETS)' >$@
+
+$(B)/assets_data.c: server/embed.sh $(WEB) $(B)/openapi.json $(B)/.assets
+	server/embed.sh $(ASSETS) >$@ || { rm -f $@; exit 1; }
+
+$(B)/assets_data.o: $(B)/assets_data.c
+	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+
 $(B)/libattn.a: $(CORE_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
@@ -138,7 +166,7 @@ $(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_
 
 tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN)
 
-test: deps-test ## build and run every test; ends in "N passed, N failed"
+test: deps-test deps-python ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
@@ -146,13 +174,17 @@ ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 endif
 	@tests/run.sh $(if $(ONLY),,--all) $(B) $(ONLY)
 
-asan: deps-lint ## the tests under AddressSanitizer and UBSan
+asan: deps-lint deps-python ## the tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-asan CC=clang CXX=clang++ SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined' tests
 	@tests/run.sh build-asan $(ONLY)
 
-tsan: deps-lint ## the tests under ThreadSanitizer
+tsan: deps-lint deps-python ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
+
+check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
+	@$(MAKE) --no-print-directory $(JOBS) compile
+	@tests/openapi/check.sh --all $(B)
 
 floats: deps-test ## print all 2^32 floats and read them back; some minutes
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_floats
@@ -162,7 +194,8 @@ floats: deps-test ## print all 2^32 floats and read them back; some minutes
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
 ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
-ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention base64 cpu floats kern)
+ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_bits attention_tiles base64 cpu \
+                                                     floats kern)
 
 arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-user
 	@RUNNER=qemu-aarch64 TEST_CASES=100 tests/run.sh $(ARM64_B) $(ONLY)
@@ -170,7 +203,8 @@ arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-us
 arm64-tests:
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=$(ARM64_B) CC=aarch64-linux-gnu-gcc \
 	  CORE_SRC="$(ARM64_SRC)" CONFIG_SRC= SERVER_SRC= \
-	  SUPPORT_SRC="tests/ref_attention.c tests/numbers.c" PKG_CFLAGS=-Itests/standin LIBS=-lm TEST_LIBS= \
+	  SUPPORT_SRC="tests/layer_case.c tests/numbers.c tests/ref_attention.c" PKG_CFLAGS=-Itests/standin \
+	  LIBS=-lm TEST_LIBS= \
 	  LDHARDEN=-static $(ARM64_BIN)
 
 # --- checks ---------------------------------------------------------------------------------

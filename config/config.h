@@ -38,6 +38,8 @@ typedef struct cfg_config {
     bool pin;              /* pin workers to CPUs */
     int64_t queue_max_requests;
     bool metrics; /* GET /metrics is there */
+    bool docs;    /* GET /docs and /openapi.json are */
+    bool ui;      /* GET / is */
     struct {
         cfg_log_level level;
         cfg_log_format format;

@@ -37,6 +37,8 @@
     X("queue.max_requests", INTEGER, queue_max_requests, "256", 1, 65536,                          \
       "requests that may wait")                                                                    \
     X("metrics.enabled", BOOLEAN, metrics, "true", 0, 0, "answer GET /metrics")                    \
+    X("docs.enabled", BOOLEAN, docs, "true", 0, 0, "answer GET /openapi.json and its page, /docs") \
+    X("ui.enabled", BOOLEAN, ui, "true", 0, 0, "answer GET / with the viewer")                     \
     X("log.level", LOG_LEVEL, log.level, "info", 0, 0, "error, warn, info or debug")               \
     X("log.format", LOG_FORMAT, log.format, "auto", 0, 0, "text, json, or auto: text on a terminal")
 

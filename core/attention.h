@@ -123,7 +123,8 @@ ATTN_NODISCARD attn_status attn_forward(const attn_layer *layer, const attn_head
 /* A long sequence can be computed in slices of its query rows: attn_prepare() packs its keys and values once
  * into `keys` (attn_keys_bytes(), aligned to 64) and writes key_out and value_out; then each slice is a sequence of
  * its own for attn_forward(), with `keys` set and everything that counts or points to query rows moved along
- * (x, q_len, causal_offset, position_offset, positions, mask, bias, results). The bits are those of one call.
+ * (x, q_len, causal_offset, position_offset, positions, mask, bias, results).
+ * The bits are those of one call when each slice begins at a multiple of attn_kernels.row_block.
  * `seq` is the whole sequence; the workspace is that of a sequence with q_len 0 and `keys` set. */
 size_t attn_keys_bytes(const attn_layer *layer, const attn_heads *heads, const attn_sequence *seq);
 ATTN_NODISCARD attn_status attn_prepare(const attn_layer *layer, const attn_heads *heads,

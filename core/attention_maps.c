@@ -49,6 +49,13 @@ static float *map_place(const attn_map *m, size_t i, size_t *j0, size_t *j1)
     return *j0 >= *j1 ? NULL : m->data + (i - m->first_row) * m->row_stride + (*j0 - o->k_from);
 }
 
+bool attn_map_finite(const attn_map *m, size_t i, const float *x, size_t j0, size_t j1)
+{
+    size_t begin = j0;
+
+    return map_place(m, i, &j0, &j1) == NULL || attn_kernels.all_finite(x + (j0 - begin), j1 - j0);
+}
+
 static void combine(attn_reduce reduce, float *cell, float v)
 {
     if (reduce == ATTN_REDUCE_MEAN)

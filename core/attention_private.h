@@ -6,9 +6,10 @@
 #include <stdint.h>
 
 #include "attention.h"
+#include "kern.h"
 #include "layer_private.h"
 
-/* Tiles of work; kernels make a row's bits independent of them (but see attn_kern.rows_independent). */
+/* Tiles of work; a row's bits do not depend on them, where rows are cut at attn_row_unit(). */
 enum {
     STRIP_ROWS = 144,      /* most query rows of one attention task */
     CAUSAL_ROWS = 72,      /* the same with causality: less is computed in vain (measured: 4 %) */
@@ -86,6 +87,13 @@ static inline bool attn_canceled(const attn_run *run)
     return run->cancel != NULL && atomic_load(run->cancel);
 }
 
+/* Rows of work are cut at multiples of this: whole tiles of the kernels, which have 6 rows at most,
+ * and whole blocks of blas. */
+static inline size_t attn_row_unit(void)
+{
+    return attn_max(attn_kernels.row_block, 6);
+}
+
 /* Are probabilities kept until their row's sum is known? */
 static inline bool attn_keeps_scores(const attn_options *o)
 {
@@ -155,6 +163,8 @@ typedef struct {
 /* The map in the result, or, when it is folded, in `scratch` (rows of `room` from row r0 on). */
 attn_map attn_map_of(const attn_run *run, const attn_item *it, size_t slot, bool combine,
                      float *scratch, size_t room, size_t r0);
+/* Is what was asked for of keys [j0, j1) of row i finite? x[0] is key j0. */
+bool attn_map_finite(const attn_map *m, size_t i, const float *x, size_t j0, size_t j1);
 /* Writes keys [j0, j1) of row i: factor * x[0 ..], or `value` at each. What was not asked for is left out. */
 void attn_map_piece(const attn_map *m, size_t i, const float *x, float factor, size_t j0,
                     size_t j1);

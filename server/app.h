@@ -24,8 +24,20 @@ typedef struct {
     int64_t request_timeout_ms;
 } srv_app;
 
-/* The route table of the whole daemon, with or without /metrics. */
-const srv_route *srv_routes(bool metrics, size_t *n);
+enum { SRV_MAX_ROUTES = 64 };
+
+typedef struct {
+    srv_route routes[SRV_MAX_ROUTES];
+    size_t n;
+} srv_route_table;
+
+/* What of the daemon can be switched off. */
+typedef struct {
+    bool metrics, docs, ui;
+} srv_parts;
+
+/* The route table of the whole daemon, with these parts. */
+void srv_routes(srv_route_table *t, srv_parts parts);
 
 /* For a 503: when to come again. `app` is a srv_app. */
 unsigned srv_app_retry_after_s(void *app);

@@ -177,7 +177,7 @@ static struct MHD_Response *make_response(srv_exchange *x)
         MHD_create_response_from_buffer(r->n, r->text, MHD_RESPMEM_MUST_FREE);
     if (response != NULL) {
         r->text = NULL; /* the library's from here on */
-        x->bytes_out = head ? 0 : r->n;
+        x->bytes_out = head || r->status == 304 ? 0 : r->n;
     }
     return response;
 }

@@ -110,7 +110,8 @@ void srv_http_add_stage(srv_exchange *x, srv_stage stage, double seconds);
 void srv_http_log_compute(srv_exchange *x, double queue_s, double compute_s, size_t batch,
                           size_t tokens);
 
-/* Replies: exactly one for an exchange, from begin or finish, or between suspend and resume. */
+/* Replies: exactly one for an exchange, from begin or finish, or between suspend and resume. With HEAD
+ * and status 304 the text itself is not sent, but its length is. */
 void srv_http_reply_text(srv_exchange *x, int status, const char *content_type, const char *text,
                          size_t n); /* copied */
 /* Streams what `read` gives, on an I/O thread: how many bytes of n >= 64, or 0 = that was all. `arg` lives until

@@ -1,5 +1,7 @@
 #include "server/pieces.h"
 
+#include "core/kern.h"
+
 /* A piece takes some tens of milliseconds at most, but is not cut below rows that keep the workers busy. */
 #define WORK_OF_PIECE 2e9
 #define LEAST_ROWS    48
@@ -136,7 +138,10 @@ srv_cut srv_cut_of(const srv_request *r, srv_result_name which, size_t b, size_t
         cut.rows = z.rows;
     }
     cut.heads = cut.heads > 0 ? cut.heads : 1;
-    cut.rows = cut.rows > 0 ? cut.rows : 1;
+    /* A slice begins where its rows keep their bits; see attn_prepare(). */
+    cut.rows = tiles(cut.rows > 0 ? cut.rows : 1, attn_kernels.row_block) * attn_kernels.row_block;
+    if (z.rows > 0 && cut.rows > z.rows)
+        cut.rows = z.rows;
     cut.floats = (cut.all_heads ? z.heads : cut.heads) * cut.rows * z.width;
     return cut;
 }

@@ -188,7 +188,7 @@ void srv_plan_make(srv_request *r, size_t workers)
     bool whole_fits = p->inputs + whole <= limit, in_pieces_fits = p->inputs + in_pieces <= limit;
     /* Where rows round differently in company, they are not cut apart without need. */
     if (whole_fits &&
-        (is_small(r, outputs + maps) || !in_pieces_fits || !attn_kernels.rows_independent))
+        (is_small(r, outputs + maps) || !in_pieces_fits || attn_kernels.row_block > 1))
         plan_whole(r, workers, outputs + maps);
     else
         plan_streamed(r, workers);

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 #include "core/nearest.h"
 #include "server/answer.h"
 #include "server/app.h"
+#include "server/assets.h"
 #include "server/clock.h"
 #include "server/log.h"
 #include "server/stream.h"
@@ -505,7 +507,7 @@ static void end_call(srv_exchange *x)
 #define BODY(begin_)                                                                               \
     .body = true, .begin = begin_, .data = call_data, .finish = finish_call, .end = end_call
 
-static const srv_route routes[] = {
+static const srv_route api_routes[] = {
     {.method = "GET", .path = "/health/live", .quiet = true, .finish = get_live},
     {.method = "GET", .path = "/health/ready", .quiet = true, .finish = get_ready},
     {.method = "GET", .path = "/v1/models", .finish = get_models},
@@ -515,11 +517,27 @@ static const srv_route routes[] = {
     {.method = "POST", .path = "/v1/models/{model}/attention", BODY(begin_attention)},
     {.method = "POST", .path = "/v1/models/{model}/attention/estimate", BODY(begin_estimate)},
     {.method = "POST", .path = "/v1/scaled-dot-product-attention", BODY(begin_sdpa)},
-    {.method = "GET", .path = "/metrics", .quiet = true, .finish = get_metrics}, /* the last one */
 };
 
-const srv_route *srv_routes(bool metrics, size_t *n)
+static const srv_route metrics_routes[] = {
+    {.method = "GET", .path = "/metrics", .quiet = true, .finish = get_metrics},
+};
+
+static void add_routes(srv_route_table *t, const srv_route *routes, size_t n)
 {
-    *n = sizeof routes / sizeof *routes - (metrics ? 0 : 1);
-    return routes;
+    assert(n <= SRV_MAX_ROUTES - t->n);
+    memcpy(t->routes + t->n, routes, n * sizeof *routes);
+    t->n += n;
+}
+
+void srv_routes(srv_route_table *t, srv_parts parts)
+{
+    t->n = 0;
+    add_routes(t, api_routes, sizeof api_routes / sizeof *api_routes);
+    if (parts.metrics)
+        add_routes(t, metrics_routes, sizeof metrics_routes / sizeof *metrics_routes);
+    if (parts.docs)
+        add_routes(t, srv_docs_routes, srv_num_docs_routes);
+    if (parts.ui)
+        add_routes(t, srv_ui_routes, srv_num_ui_routes);
 }

@@ -32,6 +32,7 @@ typedef struct {
     attn_blas_info blas;
     size_t weights_bytes;
     srv_metrics_label build[6];
+    srv_route_table table;
 } loaded;
 
 static void unload(loaded *l)
@@ -264,6 +265,7 @@ int srv_serve(const cfg_config *c)
     if (attn_pool_new(&l.pool, l.app.workers, c->pin, &err) != ATTN_OK ||
         srv_infer_start(&l.app.infer, l.pool, (size_t)c->queue_max_requests, &err) != ATTN_OK)
         goto done;
+    srv_routes(&l.table, (srv_parts){.metrics = c->metrics, .docs = c->docs, .ui = c->ui});
     srv_http_options o = {
         .listen = c->server.listen,
         .io_threads = (unsigned)c->server.io_threads,
@@ -271,11 +273,12 @@ int srv_serve(const cfg_config *c)
         .max_body_bytes = c->server.max_body_bytes,
         .header_timeout_ms = c->server.header_timeout_ms,
         .request_timeout_ms = c->server.request_timeout_ms,
+        .routes = l.table.routes,
+        .num_routes = l.table.n,
         .app = &l.app,
         .observe = observe,
         .retry_after_s = srv_app_retry_after_s,
     };
-    o.routes = srv_routes(c->metrics, &o.num_routes);
     if (start_metrics(&l, &o, &err) != ATTN_OK || srv_http_start(&http, &o, &err) != ATTN_OK)
         goto done;
     log_ready(&l, c, srv_http_url(http));

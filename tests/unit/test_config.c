@@ -114,6 +114,8 @@ static void defaults_are_those_of_the_contract(void **state)
     assert_true(c->pin);
     assert_int_equal(c->queue_max_requests, 256);
     assert_true(c->metrics);
+    assert_true(c->docs);
+    assert_true(c->ui);
     assert_int_equal(c->log.level, CFG_LOG_INFO);
     assert_int_equal(c->log.format, CFG_LOG_AUTO);
     assert_int_equal(cfg_warning_count(c), 0);
@@ -134,6 +136,7 @@ static void the_file_sets_every_key(void **state)
         "   {\"path\": \"/m/bert/\", \"layers\": \"all\"}],"
         " \"memory\": {\"budget\": 1048576}, \"compute\": {\"threads\": 1024, \"pin\": false},"
         " \"queue\": {\"max_requests\": 65536}, \"metrics\": {\"enabled\": false},"
+        " \"docs\": {\"enabled\": false}, \"ui\": {\"enabled\": false},"
         " \"log\": {\"level\": \"debug\", \"format\": \"json\"}}");
     cfg_config *c = good((words){"--config", file}, NONE);
     assert_string_equal(c->server.listen, "[::]:0");
@@ -148,6 +151,8 @@ static void the_file_sets_every_key(void **state)
     assert_false(c->pin);
     assert_int_equal(c->queue_max_requests, 65536);
     assert_false(c->metrics);
+    assert_false(c->docs);
+    assert_false(c->ui);
     assert_int_equal(c->log.level, CFG_LOG_DEBUG);
     assert_int_equal(c->log.format, CFG_LOG_JSON);
 
@@ -561,6 +566,8 @@ static void print_config_says_every_value_and_its_source(void **state)
                    "compute.pin = true (default)\n"
                    "queue.max_requests = 9 (file %s)\n"
                    "metrics.enabled = true (default)\n"
+                   "docs.enabled = true (default)\n"
+                   "ui.enabled = true (default)\n"
                    "log.level = debug (environment ATTND_LOG_LEVEL__FILE)\n"
                    "log.format = auto (default)\n",
                    file, file);
