@@ -342,8 +342,8 @@ export function* pyramid(values, rows, cols, bh, bw, kind) {
     return levels;
 }
 
-/** A small picture of a head, at most `side` cells a side: the largest value of each block, NaN where `masked`. */
-export function thumbnail(d, values, side, masked) {
+/** A small picture of a head, at most `side` cells a side: the largest value of each block, NaN where `masked`. Runs in slices. */
+export function* thumbnail(d, values, side, masked) {
     const fy = Math.ceil(d.rows / side), fx = Math.ceil(d.cols / side);
     const rows = Math.ceil(d.rows / fy), cols = Math.ceil(d.cols / fx), out = new Float32Array(rows * cols).fill(NaN);
     for (let i = 0; i < d.rows; i++) {
@@ -352,6 +352,7 @@ export function thumbnail(d, values, side, masked) {
             const v = values[from + j], k = to + Math.floor(j / fx);
             if ((v > out[k] || out[k] !== out[k]) && v !== -Infinity) out[k] = v;
         }
+        if (i % 128 === 127) yield;
     }
     if (d.mask) {
         const h = fy * d.bq, w = fx * d.bk;

@@ -106,7 +106,7 @@ export class AttentionMap extends HTMLElement {
         this.#forget();
         this.#hover = this.#hoverHead = null;
         this.#needed = '';
-        if (d) this.#adopt();
+        if (d) { this.#adopt(); this.#makeThumbs(); }
         this.refresh();
     }
 
@@ -189,6 +189,7 @@ export class AttentionMap extends HTMLElement {
     get #empty() { return !this.#d || !this.#d.heads || !this.#d.queries || !this.#d.keys; }
 
     #forget() {
+        this.#thumbsStop?.();
         this.#drop(() => true);
         this.#sums.clear();
         this.#thumbs = [];
@@ -238,16 +239,29 @@ export class AttentionMap extends HTMLElement {
         return made;
     }
 
+    /** A head's small picture, or null until #makeThumbs() has made it. */
     #thumb(head) {
-        const d = this.#d;
-        if (typeof head === 'number') return (this.#thumbs[head] ??= thumbnail(d, headValues(d, head), 64, (...block) => blockMasked(d, head, ...block)));
-        const chosen = this.#state.selection.length > 1 ? this.#state.selection : Array.from({ length: d.heads }, (_, k) => k), key = head + chosen;
+        if (typeof head === 'number') return this.#thumbs[head] ?? null;
+        const d = this.#d, chosen = this.#state.selection.length > 1 ? this.#state.selection : Array.from({ length: d.heads }, (_, k) => k), key = head + chosen;
         if (this.#thumbs[head]?.key !== key) {
-            const all = chosen.map((k) => this.#thumb(k)), values = all[0].values.map((_, k) => all.reduce((v, t) => (head === 'max' ? Math.max(v, t.values[k]) : v + t.values[k] / all.length), 0));
+            const all = chosen.map((k) => this.#thumbs[k]);
+            if (all.includes(undefined)) return null;
+            const values = all[0].values.map((_, k) => all.reduce((v, t) => (head === 'max' ? Math.max(v, t.values[k]) : v + t.values[k] / all.length), 0));
             this.#thumbs[head] = { ...all[0], values, key };
         }
         return this.#thumbs[head];
     }
+
+    #makeThumbs() {
+        const d = this.#d, self = this;
+        this.#thumbsStop = inSlices((function* () {
+            for (let k = 0; k < d.heads; k++) {
+                self.#thumbs[k] = yield* thumbnail(d, headValues(d, k), 64, (...block) => blockMasked(d, k, ...block));
+                yield;
+            }
+        })(), () => this.refresh(), () => this.refresh());
+    }
+    #thumbsStop = null;
 
     /* --- colours and scales ----------------------------------------------------------------------- */
 
@@ -444,6 +458,7 @@ export class AttentionMap extends HTMLElement {
 
     #paintThumb(canvas, head, side) {
         const t = this.#thumb(head), s = this.#state, d = this.#d, ink = this.#ink();
+        if (!t) return;
         let limits = { low: 0, high: 1 };
         const likely = d.stage === 'probabilities' && d.low >= 0 && d.high <= 1.001;
         if (s.scale === 'log') limits = { low: (likely ? 1 : d.high || 1) * LOG_FLOOR, high: likely ? 1 : d.high || 1, log: true };
@@ -507,7 +522,10 @@ export class AttentionMap extends HTMLElement {
             node.filledWith = key;
             node.filledFor = this.#d;
         }
-        const wanted = this.#state.head, picked = this.#state.selection, todo = [];
+        const wanted = this.#state.head, made = this.#thumbs.filter(Boolean).length, ready = JSON.stringify([wanted, this.#state.selection, this.#state.scale, this.#state.colormap, this.#ink(), made]);
+        if (node.ready === ready && node.readyFor === this.#d) return;
+        Object.assign(node, { ready, readyFor: this.#d });
+        const picked = this.#state.selection, todo = [];
         for (const b of node.children) {
             b.setAttribute('aria-pressed', String(b.head === wanted));
             b.classList.toggle('chosen', picked.includes(b.head));
@@ -599,6 +617,9 @@ export class AttentionMap extends HTMLElement {
 
     #renderSide() {
         const s = this.#state, d = this.#d, head = this.#head, cell = this.#cell, values = this.#raw(head);
+        const key = JSON.stringify([head, cell, s.selection, s.view, s.other, d.tiles.length, this.#ui.side.rows]);
+        if (this.#ui.side.key === key && this.#ui.side.of === d && this.#ui.side.with === this.#other) return;
+        Object.assign(this.#ui.side, { key, of: d, with: this.#other });
         this.#ui.side.preview.hidden = s.view !== 'grid';
         const pool = `the ${d.pooled} of its ${d.bq}×${d.bk} cells`;
         this.#ui.side.update(d, { head, ...cell }, exactRow(d, head, values, cell.query), cellValue(d, head, values, cell.query, cell.key), isMasked(d, head, cell.query, cell.key), this.#versus(cell, values), pool);

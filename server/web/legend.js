@@ -43,7 +43,12 @@ export class Legend {
 
     /** full: the limits of the scale; limits: those in force, within it; words: what the colours mean. */
     update(full, limits, lut, words, movable) {
-        Object.assign(this, { full, limits });
+        const said = words.map((x) => x.textContent ?? x).join('');
+        if (said !== this.said) this.words.replaceChildren(...words);
+        const key = JSON.stringify([full, limits, lut[0], lut[128], lut[255], movable, this.colours.clientWidth]);
+        Object.assign(this, { full, limits, said });
+        if (key === this.key) return;
+        this.key = key;
         const g = this.bar.getContext('2d'), wide = this.colours.clientWidth || 320;
         for (let k = 0; k < 256; k++) {
             g.fillStyle = css(lut[Math.round(position(valueAt(k / 255, full), limits) * 255)]);
@@ -61,6 +66,5 @@ export class Legend {
             node.setAttribute('aria-valuetext', short(v));
         }
         this.reset.hidden = !movable || (limits.low === full.low && limits.high === full.high);
-        this.words.replaceChildren(...words);
     }
 }

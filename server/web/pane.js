@@ -72,6 +72,16 @@ export function hatch(ctx, ground, line, dpr) {
 
 const FONT = 12, TEXT = 10; // the size of labels, and the least size of a cell that has one
 
+/** As much of a word as fits. */
+function fitted(ctx, word, width) {
+    const letters = [...word];
+    for (let n = letters.length; n > 1; n--) {
+        const text = n === letters.length ? word : `${letters.slice(0, n - 1).join('')}…`;
+        if (ctx.measureText(text).width <= width + 1) return text;
+    }
+    return letters[0] ?? '';
+}
+
 /** The width that labels need: of some of them, so that it does not change while one pans. */
 function labelWidth(ctx, tokens, most) {
     if (!tokens) return 0;
@@ -88,7 +98,7 @@ function labelWidth(ctx, tokens, most) {
 export function layout(ctx, d, width, height, view, font) {
     ctx.font = `${FONT}px ${font}`;
     const digits = (n) => Math.ceil(ctx.measureText(String(Math.max(0, n - 1))).width);
-    const left = labelWidth(ctx, d.queryTokens, Math.min(130, width * 0.25)) + digits(d.queries) + 22;
+    const side = labelWidth(ctx, d.queryTokens, Math.min(130, width * 0.25)), left = side + digits(d.queries) + 22;
     const words = labelWidth(ctx, d.keyTokens, Math.min(110, height * 0.25));
     const box = { x: left, y: 0, w: Math.max(20, width - left - 14), h: 0 };
     const fit = (top) => {
@@ -112,7 +122,7 @@ export function layout(ctx, d, width, height, view, font) {
     box.w -= spare;
     const seenX = Math.min(d.keys, box.w / sx), seenY = Math.min(d.queries, box.h / sy);
     return {
-        width, height, box, sx, sy, slanted, seenX, seenY,
+        width, height, box, sx, sy, slanted, side, words, seenX, seenY,
         x: Math.max(0, Math.min(view.x, d.keys - seenX)), y: Math.max(0, Math.min(view.y, d.queries - seenY)),
     };
 }
@@ -165,7 +175,7 @@ function drawLabels(ctx, l, d, ink, font, at) {
             ctx.fillText(t.index, 0, 0);
             ctx.font = `${here ? '600 ' : ''}${FONT}px ${font}`;
             ctx.fillStyle = here ? ink.accent : ink.text;
-            if (t.word) ctx.fillText(t.word, -wide - 5, 0);
+            if (t.word) ctx.fillText(fitted(ctx, t.word, l.side), -wide - 5, 0);
         } else {
             ctx.textAlign = t.word && t.angle === -45 ? 'center' : 'left';
             ctx.font = `10px ${font}`;
@@ -177,7 +187,7 @@ function drawLabels(ctx, l, d, ink, font, at) {
             if (t.angle === -90 && t.word) { ctx.fillText(t.index, 0, 0); ctx.translate(ctx.measureText(t.index).width + 5, 0); }
             ctx.font = `${here ? '600 ' : ''}${FONT}px ${font}`;
             ctx.fillStyle = here ? ink.accent : ink.text;
-            if (t.word) ctx.fillText(t.word, t.angle === -45 ? 2 : 0, 0);
+            if (t.word) ctx.fillText(fitted(ctx, t.word, l.words), t.angle === -45 ? 2 : 0, 0);
         }
         ctx.restore();
     }

@@ -95,7 +95,7 @@ dialog { background:var(--bg); color:var(--ink); border:1px solid var(--line); b
 dialog h2 { margin:0 0 8px; font-size:17px; } dialog p { margin:8px 0; } dialog dl { gap:4px 14px; } dialog dd { text-align:start; }
 kbd { font:inherit; font-size:12.5px; border:1px solid var(--line); border-radius:4px; padding:0 5px; background:var(--panel); }
 :host([controls=none]) .bar { display:none; }
-@media (max-width:760px) { .body { grid-template-columns:minmax(0,1fr); } .stage { min-height:340px; } .side { overflow:visible; } .tabs button { padding:4px 10px; } .grow { display:none; }
+@media (max-width:760px) { .body { grid-template-columns:minmax(0,1fr); } .stage { min-height:min(440px,80vh); } .side { overflow:visible; } .tabs button { padding:4px 10px; } .grow { display:none; }
   .menu { inset-inline:0 auto; } .grid { grid-template-columns:repeat(auto-fill,minmax(96px,1fr)); } }
 @media (forced-colors:active) { :host, :host(:not([theme=light])), :host([theme]) { --ground:Canvas; --panel:Canvas; --soft:Canvas; --text:CanvasText; --muted:CanvasText; --line:CanvasText; --accent:Highlight; --on:HighlightText; }
   .tabs button[aria-selected=true], .colours canvas, .head canvas { forced-color-adjust:none; } .tokens span { forced-color-adjust:none; } }
