@@ -24,7 +24,9 @@ export class Legend {
         const to = (t) => {
             const v = Number(valueAt(Math.max(0, Math.min(1, t)), this.full).toPrecision(4));
             const other = name === 'low' ? this.limits.high : this.limits.low;
-            if (name === 'low' ? v < other : v > other) this.owner.setState({ [name]: v });
+            if (name === 'low' ? v >= other : v <= other) return;
+            this.limits = { ...this.limits, [name]: v };
+            this.owner.setState({ [name]: v });
         };
         node.addEventListener('pointerdown', (e) => node.setPointerCapture(e.pointerId));
         node.addEventListener('pointermove', (e) => {

@@ -68,7 +68,7 @@ export async function daemon(...args) {
     const child = spawn(process.env.ATTND ?? 'build/attnd', ['serve', '--listen', '127.0.0.1:0', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
     let said = '', log = '';
     child.stderr.on('data', (text) => { log += text; });
-    atEnd(() => new Promise((resolve) => { child.once('exit', resolve); child.kill('SIGTERM'); }));
+    atEnd(() => child.exitCode ?? new Promise((resolve) => { child.once('exit', resolve); child.kill('SIGTERM'); }));
     const address = await new Promise((resolve, reject) => {
         child.stdout.on('data', (text) => {
             said += text;
