@@ -13,12 +13,14 @@ B       := $(VARIANT)
 # --- packages -------------------------------------------------------------------------------
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
-DEPS_BUILD := gcc g++ make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
-              libopenblas-pthread-dev libzip-dev
-DEPS_TEST  := $(DEPS_BUILD) libcmocka-dev libcurl4-openssl-dev python3 python3-numpy
+DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
+              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev
+DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
+PYTHON_PACKAGES := safetensors
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
-PKGS       := libmicrohttpd jansson openblas libzip
+PKGS       := libmicrohttpd jansson openblas libzip zlib libpng
 TEST_PKGS  := cmocka libcurl
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -33,26 +35,26 @@ endif
 
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
 PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
-TEST_LIBS  = $(shell pkg-config --libs $(TEST_PKGS))
+TEST_LIBS  = $(shell pkg-config --libs $(TEST_PKGS)) -lstdc++
 CPPFLAGS_ALL = -D_GNU_SOURCE -DATTND_VERSION='"$(VERSION)"' -I. $(PKG_CFLAGS) $(CPPFLAGS)
 CFLAGS_ALL   = -std=c11 $(CFLAGS) $(WARN) $(WERROR) $(HARDEN) $(SAN) -pthread $(CPPFLAGS_ALL)
 CXXFLAGS_ALL = -std=c++17 $(CFLAGS) -Wall -Wextra $(WERROR) $(HARDEN) $(SAN) -fno-exceptions -fno-rtti $(CPPFLAGS_ALL)
 LDFLAGS_ALL  = $(LDHARDEN) $(SAN) -pthread $(LDFLAGS)
-# The C++ runtime only gives the decimal conversion; it is linked in whole or found at run time.
-LIBS = $(PKG_LIBS) -lstdc++ -lm
+LIBS = $(PKG_LIBS) -lm
 
-# The kernels of other processors stay out; kern_ref.c and OpenBLAS are what any of them has.
+# What is for other processors stays out; kern_ref.c and OpenBLAS are what any of them has.
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 FOREIGN_x86_64  := core/kern_neon.c
-FOREIGN_aarch64 := core/kern_avx%.c
-FOREIGN := $(or $(FOREIGN_$(ARCH)),core/kern_avx%.c core/kern_neon.c)
+FOREIGN_aarch64 := core/kern_avx%.c core/%_wide.c
+FOREIGN := $(or $(FOREIGN_$(ARCH)),core/kern_avx%.c core/%_wide.c core/kern_neon.c)
 
-CORE_SRC   := $(filter-out $(FOREIGN),$(wildcard core/*.c)) $(wildcard core/*.cc)
+CORE_SRC   := $(filter-out $(FOREIGN),$(wildcard core/*.c))
 CONFIG_SRC := $(wildcard config/*.c)
 SERVER_SRC := $(wildcard server/*.c)
-SUPPORT_SRC := $(wildcard tests/*.c)
+SUPPORT_SRC := $(filter-out tests/bench_%.c,$(wildcard tests/*.c))
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 HTTP_SRC   := $(wildcard tests/http/test_*.c)
+SUPPORT_SRC += $(wildcard tests/*.cc)
 
 obj = $(patsubst %,$(B)/%.o,$(basename $(1)))
 CORE_OBJ   := $(call obj,$(CORE_SRC))
@@ -62,8 +64,9 @@ SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 
-.PHONY: all run test arm64 lint asan tsan bench bench-peers fmt install clean help deps-build deps-test \
-        deps-lint deps-arm64 compile tests arm64-tests
+.PHONY: all run test arm64 lint asan tsan floats check-openapi bench bench-json bench-peers bench-service soak \
+        fmt install clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi compile tests \
+        arm64-tests
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -96,8 +99,15 @@ deps-build:
 	$(call need,$(DEPS_BUILD))
 deps-test:
 	$(call need,$(DEPS_TEST))
+# Packages of PyPI that read and write what we do. Without them the tests that want one are skipped.
+deps-python: deps-test
+	@for p in $(PYTHON_PACKAGES); do \
+	  [ -d build/python/$$p ] || \
+	  /usr/bin/python3 -m pip install -q --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
+deps-openapi:
+	$(call need,$(DEPS_OPENAPI))
 deps-lint:
 	$(call need,$(DEPS_LINT))
 
@@ -110,8 +120,11 @@ FORCE:
 # Only these files have instruction-set flags; the rest runs on any x86-64. -O3 keeps their
 # accumulators in registers.
 $(B)/core/kern_avx2.o: ISA := -O3 -mavx2 -mfma
+$(B)/core/kern_avx2print.o: ISA := -O3 -mavx2
 $(B)/core/kern_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
 $(B)/core/kern_neon.o: ISA := -O3
+$(B)/core/%_wide.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vbmi2 \
+                           -mbmi -mbmi2 -mpopcnt
 
 $(B)/%.o: %.c $(B)/.flags
 	@mkdir -p $(@D)
@@ -121,10 +134,11 @@ $(B)/%.o: %.cc $(B)/.flags
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
 
-# What the daemon carries within itself: the web pages by their path below server/web, and the OpenAPI
-# document with the version filled in. Sources are what is served; nothing is fetched or bundled.
-WEB := $(foreach end,html js css svg png,$(wildcard server/web/*.$(end) server/web/*/*.$(end)))
-ASSETS := $(foreach f,$(WEB),$(f:server/web/%=%)=$(f)) openapi.json=$(B)/openapi.json
+# What the daemon carries within itself, by the path it is served at: the viewer, the page of the OpenAPI
+# document, and that with the version filled in. Sources are what is served; nothing is fetched or bundled.
+WEB := $(foreach end,html js css svg png,$(wildcard server/web/*.$(end) server/web/docs/*.$(end)))
+url = $(patsubst /ui/index.html,/,$(patsubst /docs/index.html,/docs,$(patsubst /ui/docs/%,/docs/%,$(1:server/web/%=/ui/%))))
+ASSETS := $(foreach f,$(WEB),$(call url,$(f))=$(f)) /openapi.json=$(B)/openapi.json
 
 $(B)/openapi.json: config/openapi.json $(B)/.flags
 	sed 's/@VERSION@/$(VERSION)/' $< >$@
@@ -146,12 +160,13 @@ $(B)/attnd: $(B)/server/main.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
 	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
 
 # --- tests ----------------------------------------------------------------------------------
+$(B)/tests/unit/test_infer: TEST_LDFLAGS := -Wl,--wrap=srv_request_step
 $(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
 	$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $^ $(LIBS) $(TEST_LIBS)
 
 tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN)
 
-test: deps-test ## build and run every test; ends in "N passed, N failed"
+test: deps-test deps-python ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
@@ -159,19 +174,28 @@ ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 endif
 	@tests/run.sh $(if $(ONLY),,--all) $(B) $(ONLY)
 
-asan: deps-lint ## the tests under AddressSanitizer and UBSan
+asan: deps-lint deps-python ## the tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-asan CC=clang CXX=clang++ SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined' tests
 	@tests/run.sh build-asan $(ONLY)
 
-tsan: deps-lint ## the tests under ThreadSanitizer
+tsan: deps-lint deps-python ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
 
+check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
+	@$(MAKE) --no-print-directory $(JOBS) compile
+	@tests/openapi/check.sh --all $(B)
+
+floats: deps-test ## print all 2^32 floats and read them back; some minutes
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_floats
+	@ATTND_FLOATS=all $(B)/tests/unit/test_floats
+
 # The kernels for arm64 and what stands on them alone, cross-compiled and run by an emulator. Stand-ins take
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
-ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c,$(wildcard core/*.c))
+ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
-ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention cpu kern)
+ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_bits attention_tiles base64 cpu \
+                                                     floats kern)
 
 arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-user
 	@RUNNER=qemu-aarch64 TEST_CASES=100 tests/run.sh $(ARM64_B) $(ONLY)
@@ -179,7 +203,8 @@ arm64: deps-arm64 arm64-tests ## the kernels' tests for arm64, run under qemu-us
 arm64-tests:
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=$(ARM64_B) CC=aarch64-linux-gnu-gcc \
 	  CORE_SRC="$(ARM64_SRC)" CONFIG_SRC= SERVER_SRC= \
-	  SUPPORT_SRC=tests/ref_attention.c PKG_CFLAGS=-Itests/standin LIBS=-lm TEST_LIBS= \
+	  SUPPORT_SRC="tests/layer_case.c tests/numbers.c tests/ref_attention.c" PKG_CFLAGS=-Itests/standin \
+	  LIBS=-lm TEST_LIBS= \
 	  LDHARDEN=-static $(ARM64_BIN)
 
 # --- checks ---------------------------------------------------------------------------------
@@ -198,6 +223,13 @@ install: all ## install attnd (DESTDIR, prefix)
 bench: all ## time the layer with each kind of kernels (SHAPES, WHAT, KERNELS choose)
 	@tests/bench.sh $(B)/attnd
 
+$(B)/tests/bench_json: $(B)/tests/bench_json.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+bench-json: deps-build ## time reading and writing tensors as JSON, and jansson
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_json
+	@$(B)/tests/bench_json $(ARGS)
+
 # The peers' scripts lie beside this tree; their README says what they install.
 PEERS_DIR := $(or $(ATTND_SHARED),../shared)/peers
 bench-peers: all ## time the layer against onnxruntime, where that is installed
@@ -208,6 +240,19 @@ bench-peers: all ## time the layer against onnxruntime, where that is installed
 	  missing="onnxruntime, which $(PEERS_DIR)/setup.sh ort installs"; fi; \
 	if [ -n "$$missing" ]; then echo "skipped: peers: make bench-peers needs $$missing"; \
 	else ATTND=$(B)/attnd $(PEERS_DIR)/layer.sh; fi
+
+bench-service: all ## time the daemon against node with onnxruntime, where that is installed
+	@missing=; \
+	if [ ! -f $(PEERS_DIR)/service.sh ]; then missing="the scripts in $(PEERS_DIR)"; \
+	elif ! command -v node >/dev/null || ! command -v wrk >/dev/null; then missing="node and wrk, which $(PEERS_DIR)/setup.sh installs"; \
+	elif [ ! -d $${PEERS:-/tmp/peers}/node/node_modules/onnxruntime-node ]; then \
+	  missing="onnxruntime, which $(PEERS_DIR)/setup.sh ort installs"; fi; \
+	if [ -n "$$missing" ]; then echo "skipped: services: make bench-service needs $$missing"; \
+	else ATTND=$(B)/attnd SERVERS="$${SERVERS:-node attnd}" $(PEERS_DIR)/service.sh; fi
+
+soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600)
+	@$(MAKE) --no-print-directory $(JOBS) tests
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_TIMEOUT=100000 tests/run.sh $(B) tests/http/test_soak
 
 clean: ## remove what was built
 	rm -rf build build-*

@@ -80,10 +80,10 @@ static void place_item(attn_item *it, float *const at[PARTS], const attn_layer *
         it->context = (attn_view){NULL, 0, 0};
 }
 
-static size_t scratch_floats(const attn_layer *layer, const attn_heads *n, bool maps,
+static size_t scratch_floats(const attn_layer *layer, const attn_heads *n, const attn_options *o,
                              size_t longest)
 {
-    size_t strip = attn_strip_scratch(n, maps, longest);
+    size_t strip = attn_strip_scratch(n, o, longest);
 
     return layer == NULL ? strip : attn_max(strip, attn_projection_scratch(layer));
 }
@@ -104,9 +104,12 @@ size_t attn_scratch_bytes(const attn_layer *layer, const attn_heads *heads,
                           const attn_options *options, size_t longest, size_t workers)
 {
     attn_heads n = heads_of(layer, heads);
-    return workers * scratch_floats(layer, &n, attn_keeps_scores(options), longest) *
-               sizeof(float) +
-           64;
+    return workers * scratch_floats(layer, &n, options, longest) * sizeof(float) + 64;
+}
+
+size_t attn_row_length(const attn_sequence *seq)
+{
+    return attn_max(seq->past_len + seq->kv_len, seq->map_columns);
 }
 
 size_t attn_keys_bytes(const attn_layer *layer, const attn_heads *heads, const attn_sequence *seq)
@@ -127,6 +130,7 @@ static void number_tasks(attn_run *run)
             [ATTN_PHASE_INPUT] = attn_input_tasks(run, it),
             [ATTN_PHASE_STRIP] = run->keys_only ? 0 : attn_strip_tasks(run, it),
             [ATTN_PHASE_OUTPUT] = attn_projection_tasks(run, it, ATTN_PROJECT_OUT),
+            [ATTN_PHASE_POOL] = run->keys_only ? 0 : attn_pool_tasks(run->opt),
         };
         for (size_t phase = 0; phase < ATTN_PHASES; phase++) {
             it->first[phase] = run->tasks[phase];
@@ -164,6 +168,7 @@ static attn_status run_phases(attn_run *run, attn_pool *pool, attn_error *err)
         ATTN_TRY(attn_clean(run, err));
     attn_pool_run(pool, run->tasks[ATTN_PHASE_STRIP], attn_strip_task, run);
     attn_pool_run(pool, run->tasks[ATTN_PHASE_OUTPUT], attn_output_task, run);
+    attn_pool_run(pool, run->tasks[ATTN_PHASE_POOL], attn_pool_task, run);
     if (attn_canceled(run))
         return attn_fail(err, ATTN_ECANCELED, "the computation was canceled");
     return ATTN_OK;
@@ -178,12 +183,11 @@ static void place_items(attn_run *run, attn_sequence *seqs, void *workspace)
     run->items = carve(&c, run->n, sizeof(attn_item));
     for (size_t i = 0; i < run->n; i++) {
         const attn_sequence *s = &seqs[i];
-        longest = attn_max(longest, s->past_len + s->kv_len);
+        longest = attn_max(longest, attn_row_length(s));
         run->every_head |= s->output != NULL || s->joined_context != NULL || s->logsumexp != NULL ||
                            s->query_out.data != NULL;
     }
-    run->scratch_floats =
-        scratch_floats(run->layer, &run->heads, attn_keeps_scores(run->opt), longest);
+    run->scratch_floats = scratch_floats(run->layer, &run->heads, run->opt, longest);
     run->scratch = carve(&c, run->workers * run->scratch_floats, sizeof(float));
     for (part which = 0; which < PARTS; which++) {
         parts[which] = c;

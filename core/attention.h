@@ -19,6 +19,7 @@
 
 typedef enum { ATTN_PROBABILITIES, ATTN_SCORES, ATTN_SOFTCAPPED, ATTN_MASKED } attn_stage;
 typedef enum { ATTN_REDUCE_NONE, ATTN_REDUCE_MEAN, ATTN_REDUCE_MAX } attn_reduce;
+typedef enum { ATTN_POOL_NONE, ATTN_POOL_MEAN, ATTN_POOL_MAX } attn_pooling;
 
 /* An operand that lies somewhere as [heads][rows][width]; strides in elements. */
 typedef struct {
@@ -58,8 +59,13 @@ typedef struct {
     size_t output_head_stride;
     float *joined_context;        /* [T, H*e] */
     size_t map_rows, map_columns; /* queries q_from.., keys k_from..; columns past S are masked */
-    attn_view maps;      /* per chosen head (or one when reduced) rows q_from.., columns k_from.. */
-    attn_view query_out; /* [H][T][d] */
+    /* Per chosen head (or one when reduced) rows q_from.., columns k_from... Pooled: the first pooled rows of
+     * a head's map_rows hold the result, the others are used on the way. With top_k: the values. */
+    attn_view maps;
+    int32_t *top_keys; /* with top_k: [chosen][map_rows][top_k] by top_head_stride, keys from 0 */
+    float *top_rest;   /* [chosen][map_rows]: what the other keys sum to */
+    size_t top_head_stride;       /* of top_keys; that of top_rest is map_rows */
+    attn_view query_out;          /* [H][T][d] */
     attn_view key_out, value_out; /* [G][S][d], [G][S][e], past included */
     float *logsumexp;             /* [H][T] by lse_head_stride; -inf for a row without keys */
     size_t lse_head_stride;
@@ -75,6 +81,12 @@ typedef struct {
     const size_t *heads;   /* chosen heads of the maps in the order of the answer; NULL = all */
     size_t num_heads;      /* how many are chosen */
     size_t q_from, k_from; /* where the maps begin; each sequence says how far they go */
+    /* What is kept of a map, formed strip by strip: the mean or the largest of each block of cells (blocks at the
+     * far edges may be smaller), or each row's top_k largest cells, the largest first, equal ones by key. One
+     * or the other. */
+    attn_pooling pooling;
+    size_t pool_rows, pool_columns; /* cells of a block, at least 1 */
+    size_t top_k;                   /* 0 = off; at most map_columns */
 } attn_options;
 
 /* Sizes of a call without a layer. */
@@ -93,6 +105,9 @@ size_t attn_sequence_bytes(const attn_layer *layer, const attn_heads *heads,
 size_t attn_scratch_bytes(const attn_layer *layer, const attn_heads *heads,
                           const attn_options *options, size_t longest, size_t workers);
 
+/* What a sequence counts for in `longest`: S, or the columns of its maps if they are more. */
+size_t attn_row_length(const attn_sequence *seq);
+
 /* Computes n sequences. layer != NULL: the whole layer (heads is ignored); NULL: attention alone.
  * `workspace` holds the sum of these, aligned to 64. `cancel` may be NULL; once it is true the
  * call returns ATTN_ECANCELED soon. Never allocates. One call at a time for a pool.
@@ -108,7 +123,8 @@ ATTN_NODISCARD attn_status attn_forward(const attn_layer *layer, const attn_head
 /* A long sequence can be computed in slices of its query rows: attn_prepare() packs its keys and values once
  * into `keys` (attn_keys_bytes(), aligned to 64) and writes key_out and value_out; then each slice is a sequence of
  * its own for attn_forward(), with `keys` set and everything that counts or points to query rows moved along
- * (x, q_len, causal_offset, position_offset, positions, mask, bias, results). The bits are those of one call.
+ * (x, q_len, causal_offset, position_offset, positions, mask, bias, results).
+ * The bits are those of one call when each slice begins at a multiple of attn_kernels.row_block.
  * `seq` is the whole sequence; the workspace is that of a sequence with q_len 0 and `keys` set. */
 size_t attn_keys_bytes(const attn_layer *layer, const attn_heads *heads, const attn_sequence *seq);
 ATTN_NODISCARD attn_status attn_prepare(const attn_layer *layer, const attn_heads *heads,

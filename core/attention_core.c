@@ -8,11 +8,15 @@
 typedef struct {
     attn_run *run;
     const attn_item *it;
-    size_t h, g;     /* the head, and the one whose keys it uses */
-    size_t slot;     /* its place among the maps */
-    bool first;      /* of the heads that are reduced to one map */
+    size_t h, g;  /* the head, and the one whose keys it uses */
+    size_t slot;  /* its place among the maps */
+    bool combine; /* with the map of an earlier head: they are reduced to one */
+    attn_map map;
+    float *folded;   /* where the map is formed when only a part of it is kept */
+    size_t room;     /* of its rows */
     size_t r0, rows; /* of the strip */
     float *q;        /* [rows, d], already scaled */
+    float *context;  /* [rows, e] of one tile of keys */
     float *scores;   /* [rows][ld] */
     size_t ld;
     float *max, *sum, *factor; /* [rows] of the running softmax */
@@ -21,40 +25,69 @@ typedef struct {
     bool begun;                /* the context rows hold something */
 } strip;
 
-/* Strips of a sequence are equal as far as they can be; rows of a tile are 6 at most. */
-static size_t strip_rows(const attn_options *o, size_t q_len, size_t s_len)
+/* Are whole rows of a strip held? */
+static bool holds_rows(const attn_options *o)
 {
-    size_t most = o->is_causal ? CAUSAL_ROWS : STRIP_ROWS;
+    return attn_keeps_scores(o) || attn_folds_maps(o);
+}
 
-    if (attn_keeps_scores(o))
-        most = attn_max(attn_min(KEPT_FLOATS / attn_max(s_len, 1), most) / 6 * 6, 6);
-    size_t strips = attn_tiles(q_len, most);
-    return strips == 0 ? most : attn_min(attn_tiles(attn_tiles(q_len, strips), 6) * 6, most);
+/* Most rows of a strip. */
+static size_t most_rows(const attn_options *o, size_t length)
+{
+    size_t most = o->is_causal ? CAUSAL_ROWS : STRIP_ROWS, unit = attn_row_unit();
+
+    if (holds_rows(o))
+        most = attn_min(KEPT_FLOATS / attn_max(length, 1), most);
+    return attn_max(most / unit * unit, unit);
+}
+
+/* Strips of a sequence are equal as far as they can be. */
+static size_t strip_rows(const attn_options *o, const attn_sequence *s)
+{
+    size_t most = most_rows(o, attn_row_length(s)), strips = attn_tiles(s->q_len, most),
+           unit = attn_row_unit();
+
+    return strips == 0 ? most
+                       : attn_min(attn_tiles(attn_tiles(s->q_len, strips), unit) * unit, most);
 }
 
 size_t attn_strip_tasks(const attn_run *run, const attn_item *it)
 {
     const attn_options *o = run->opt;
     bool together = o->want_maps && o->reduce != ATTN_REDUCE_NONE;
-    size_t strips = attn_tiles(it->seq->q_len, strip_rows(o, it->seq->q_len, it->s_len));
+    size_t strips = attn_tiles(it->seq->q_len, strip_rows(o, it->seq));
 
     return strips * (together ? 1 : run->heads.num_heads);
 }
 
-/* Room of one row of scores; a little more than a power of two, so that rows do not share cache sets. */
-static size_t row_room(bool kept, size_t s_len)
+/* Room of a held row; a little more than a power of two, so that rows do not share cache sets. */
+static size_t row_room(size_t length)
 {
-    return (kept ? attn_tiles(s_len, 16) * 16 : KEY_TILE) + 16;
+    return attn_tiles(length, 16) * 16 + 16;
 }
 
-size_t attn_strip_scratch(const attn_heads *n, bool maps, size_t longest)
+/* Room of all held rows of a strip, for any length up to the longest. */
+static size_t held_floats(size_t longest)
 {
-    size_t rows = STRIP_ROWS, states = 3 + (maps ? attn_tiles(longest, KEY_TILE) : 0);
+    size_t rows = attn_min(KEPT_FLOATS / attn_max(longest, 1), STRIP_ROWS);
 
-    if (maps)
-        rows = attn_max(attn_min(KEPT_FLOATS / attn_max(longest, 1), STRIP_ROWS), 6);
-    return attn_tiles(STRIP_ROWS * n->head_dim, 16) * 16 + rows * row_room(maps, longest) +
-           STRIP_ROWS * states;
+    if (rows == STRIP_ROWS)
+        return STRIP_ROWS * row_room(longest);
+    return attn_max(KEPT_FLOATS + STRIP_ROWS * 32, attn_row_unit() * row_room(longest));
+}
+
+size_t attn_strip_scratch(const attn_heads *n, const attn_options *o, size_t longest)
+{
+    size_t floats = STRIP_ROWS * 3 + attn_tiles(STRIP_ROWS * n->head_dim, 16) * 16 +
+                    attn_tiles(STRIP_ROWS * n->v_head_dim, 16) * 16;
+    size_t tiles = attn_tiles(longest, KEY_TILE);
+
+    if (attn_folds_maps(o))
+        floats += held_floats(longest);
+    if (!attn_keeps_scores(o))
+        return floats + STRIP_ROWS * row_room(KEY_TILE);
+    return floats + held_floats(longest) +
+           attn_max(STRIP_ROWS + KEPT_FLOATS / KEY_TILE, attn_row_unit() * tiles);
 }
 
 /* Scores of all rows with keys [from, to), and with the rest of their panels; from begins a panel. */
@@ -80,7 +113,8 @@ static void score_keys(const strip *t, float *scores, size_t from, size_t to)
     }
 }
 
-/* The context rows so far times t->factor, plus exponentials times values of keys [from, to). */
+/* The context rows so far times t->factor, plus exponentials times values of keys [from, to). Each
+ * tile is summed by itself: in one sum over 20000 keys the roundings grow to 2e-5 of it. */
 static void weigh_values(strip *t, const float *scores, size_t from, size_t to)
 {
     const attn_heads *n = &t->run->heads;
@@ -89,11 +123,6 @@ static void weigh_values(strip *t, const float *scores, size_t from, size_t to)
     const float *value = t->it->packed_value + t->g * attn_packed_floats(s_len, n->v_head_dim);
     float *out = context->data + t->h * context->head_stride + t->r0 * context->row_stride;
 
-    for (size_t r = 0; r < t->rows && t->begun; r++) {
-        float *row = out + r * context->row_stride;
-        if (t->factor[r] != 1.0F)
-            attn_kernels.scale(row, row, n->v_head_dim, t->factor[r]);
-    }
     for (size_t c0 = 0; c0 < n->v_head_dim; c0 += panel) {
         attn_kernels.product(&(attn_product){
             .m = t->rows,
@@ -102,11 +131,13 @@ static void weigh_values(strip *t, const float *scores, size_t from, size_t to)
             .a = scores,
             .lda = t->ld,
             .b = value + c0 * s_len + from * attn_panel_width(n->v_head_dim, c0 / panel),
-            .c = out + c0,
-            .ldc = context->row_stride,
-            .add = t->begun,
+            .c = (t->begun ? t->context : out) + c0,
+            .ldc = t->begun ? n->v_head_dim : context->row_stride,
         });
     }
+    for (size_t r = 0; r < t->rows && t->begun; r++)
+        attn_kernels.scale_add(out + r * context->row_stride, t->context + r * n->v_head_dim,
+                               n->v_head_dim, t->factor[r]);
     t->begun = true;
 }
 
@@ -125,13 +156,13 @@ static void store_raw_stage(strip *t)
             float *row = t->scores + r * t->ld;
             if (o->stage == ATTN_SOFTCAPPED && o->softcap > 0.0F)
                 attn_soft_cap(row, until - from, o->softcap);
-            if (!attn_kernels.all_finite(row, until - from))
+            if (!attn_map_finite(&t->map, t->r0 + r, row, from, until))
                 attn_note_overflow(t->run, t->it, t->r0 + r);
-            attn_map_piece(t->run, t->it, t->slot, t->first, t->r0 + r, row, 1.0F, from, until);
+            attn_map_piece(&t->map, t->r0 + r, row, 1.0F, from, until);
         }
     }
     for (size_t r = 0; r < t->rows; r++)
-        attn_map_fill(t->run, t->it, t->slot, t->first, t->r0 + r, 0.0F, to, end);
+        attn_map_fill(&t->map, t->r0 + r, 0.0F, to, end);
 }
 
 /* Scores of the tile [from, to) become what the softmax takes: masked ones are -Infinity. */
@@ -155,7 +186,7 @@ static void mask_tile(strip *t, float *scores, size_t from, size_t to)
             plain ? hi - lo
                   : attn_mask_scores(t->run, t->it, t->h, t->r0 + r, x + lo, from + lo, from + hi);
         if (mapped)
-            attn_map_piece(t->run, t->it, t->slot, t->first, t->r0 + r, x, 1.0F, from, to);
+            attn_map_piece(&t->map, t->r0 + r, x, 1.0F, from, to);
     }
 }
 
@@ -172,7 +203,7 @@ static void store_probabilities(const strip *t, size_t r, float inverse, size_t 
             known = max;
             factor = max == t->max[r] ? inverse : expf(max - t->max[r]) * inverse;
         }
-        attn_map_piece(t->run, t->it, t->slot, t->first, t->r0 + r, x + (j - from), factor, j, end);
+        attn_map_piece(&t->map, t->r0 + r, x + (j - from), factor, j, end);
         j = end;
     }
 }
@@ -183,10 +214,10 @@ static void finish_map_row(const strip *t, size_t r, float inverse, size_t from,
     const attn_options *o = t->run->opt;
     float outside = o->stage == ATTN_MASKED ? -INFINITY : 0.0F;
 
-    attn_map_fill(t->run, t->it, t->slot, t->first, t->r0 + r, outside, 0, from);
+    attn_map_fill(&t->map, t->r0 + r, outside, 0, from);
     if (attn_keeps_scores(o))
         store_probabilities(t, r, inverse, from, to);
-    attn_map_fill(t->run, t->it, t->slot, t->first, t->r0 + r, outside, to, SIZE_MAX);
+    attn_map_fill(&t->map, t->r0 + r, outside, to, SIZE_MAX);
 }
 
 /* All tiles are done: context rows are divided by their sums, and the row's other results are written. */
@@ -245,7 +276,8 @@ static void count_masked_rows(const strip *t)
     }
 }
 
-/* Keys [*from, *to) that any row of the strip may see; *from begins a panel. */
+/* Keys [*from, *to) that any row of the strip may see; *from begins a panel. Where rows are not
+ * independent of each other these are whole tiles, so that other rows do not change their number. */
 static void strip_range(const strip *t, size_t *from, size_t *to)
 {
     *from = t->it->s_len;
@@ -258,7 +290,14 @@ static void strip_range(const strip *t, size_t *from, size_t *to)
             *to = attn_max(*to, hi);
         }
     }
-    *from = *from < *to ? *from / attn_kernels.panel * attn_kernels.panel : *to;
+    if (*from >= *to) {
+        *from = *to;
+    } else if (attn_kernels.row_block == 1) {
+        *from = *from / attn_kernels.panel * attn_kernels.panel;
+    } else {
+        *from = *from / KEY_TILE * KEY_TILE;
+        *to = attn_min(attn_tiles(*to, KEY_TILE) * KEY_TILE, t->it->s_len);
+    }
 }
 
 /* Scores, softmax as far as it goes, values. */
@@ -303,7 +342,7 @@ static void skip_tile(strip *t, float *scores, size_t from, size_t to, bool kept
         if (kept)
             memset(scores + r * t->ld, 0, (to - from) * sizeof(float));
         if (t->slot < t->run->opt->num_heads && t->run->opt->stage == ATTN_MASKED)
-            attn_map_fill(t->run, t->it, t->slot, t->first, t->r0 + r, -INFINITY, from, to);
+            attn_map_fill(&t->map, t->r0 + r, -INFINITY, from, to);
     }
 }
 
@@ -317,6 +356,7 @@ static void strip_head(strip *t)
 
     t->begun = false;
     t->slot = attn_map_slot(o, t->h);
+    t->map = attn_map_of(run, t->it, t->slot, t->combine, t->folded, t->room, t->r0);
     t->g = t->h / (run->heads.num_heads / run->heads.num_kv_heads);
     if (!strip_wanted(t)) {
         count_masked_rows(t);
@@ -361,8 +401,7 @@ void attn_strip_task(void *arg, size_t task, size_t worker)
         return;
     const attn_item *it = attn_find_item(run, ATTN_PHASE_STRIP, task, &index);
     bool together = o->want_maps && o->reduce != ATTN_REDUCE_NONE;
-    size_t most = strip_rows(o, it->seq->q_len, it->s_len),
-           strips = attn_tiles(it->seq->q_len, most);
+    size_t most = strip_rows(o, it->seq), strips = attn_tiles(it->seq->q_len, most);
     /* Strips of one head follow each other, so that its keys and values stay in cache; the last strips come
      * first: with causality they are the longest. */
     size_t r0 = (strips - 1 - index % strips) * most;
@@ -372,25 +411,27 @@ void attn_strip_task(void *arg, size_t task, size_t worker)
         .r0 = r0,
         .rows = attn_min(it->seq->q_len - r0, most),
         .h = together ? 0 : index / strips,
-        .first = true,
-        .ld = row_room(attn_keeps_scores(o), it->s_len),
+        .ld = row_room(attn_keeps_scores(o) ? it->s_len : KEY_TILE),
     };
 
     t.max = run->scratch + worker * run->scratch_floats;
     t.sum = t.max + STRIP_ROWS;
     t.factor = t.sum + STRIP_ROWS;
     t.q = t.factor + STRIP_ROWS;
-    t.scores = t.q + attn_tiles(STRIP_ROWS * run->heads.head_dim, 16) * 16;
+    t.context = t.q + attn_tiles(STRIP_ROWS * run->heads.head_dim, 16) * 16;
+    t.scores = t.context + attn_tiles(STRIP_ROWS * run->heads.v_head_dim, 16) * 16;
     t.max_after = t.scores + most * t.ld;
-    if (!together) {
+    t.folded = t.max_after + (attn_keeps_scores(o) ? most * attn_tiles(it->s_len, KEY_TILE) : 0);
+    t.room = row_room(it->seq->map_columns);
+    size_t end = together ? run->heads.num_heads : t.h + 1;
+    attn_map last = {0};
+    for (; t.h < end; t.h++) {
         strip_head(&t);
-        return;
+        if (t.slot < o->num_heads) {
+            t.combine = together;
+            last = t.map;
+        }
     }
-    for (; t.h < run->heads.num_heads; t.h++) {
-        strip_head(&t);
-        if (t.slot < o->num_heads)
-            t.first = false;
-    }
-    if (o->reduce == ATTN_REDUCE_MEAN)
-        attn_map_mean(run, it, r0, r0 + t.rows);
+    if (o->want_maps)
+        attn_map_finish(&last, r0, r0 + t.rows);
 }

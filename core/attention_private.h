@@ -6,9 +6,10 @@
 #include <stdint.h>
 
 #include "attention.h"
+#include "kern.h"
 #include "layer_private.h"
 
-/* Tiles of work; kernels make a row's bits independent of them (but see attn_kern.rows_independent). */
+/* Tiles of work; a row's bits do not depend on them, where rows are cut at attn_row_unit(). */
 enum {
     STRIP_ROWS = 144,      /* most query rows of one attention task */
     CAUSAL_ROWS = 72,      /* the same with causality: less is computed in vain (measured: 4 %) */
@@ -24,6 +25,7 @@ typedef enum {
     ATTN_PHASE_INPUT, /* queries, keys and values: projected, normalised, rotated, checked, packed */
     ATTN_PHASE_STRIP,  /* attention: a strip of queries of one head (or of all, when reduced) */
     ATTN_PHASE_OUTPUT, /* output projection */
+    ATTN_PHASE_POOL,   /* rows of pooled maps, a head each */
     ATTN_PHASES
 } attn_phase;
 
@@ -85,10 +87,23 @@ static inline bool attn_canceled(const attn_run *run)
     return run->cancel != NULL && atomic_load(run->cancel);
 }
 
+/* Rows of work are cut at multiples of this: whole tiles of the kernels, which have 6 rows at most,
+ * and whole blocks of blas. */
+static inline size_t attn_row_unit(void)
+{
+    return attn_max(attn_kernels.row_block, 6);
+}
+
 /* Are probabilities kept until their row's sum is known? */
 static inline bool attn_keeps_scores(const attn_options *o)
 {
     return o->want_maps && o->stage == ATTN_PROBABILITIES;
+}
+
+/* Is a map formed in scratch, and only a part of it kept? */
+static inline bool attn_folds_maps(const attn_options *o)
+{
+    return o->want_maps && (o->pooling != ATTN_POOL_NONE || o->top_k != 0);
 }
 
 /* Notes that a result at (item, row) is not finite. */
@@ -136,14 +151,29 @@ size_t attn_mask_scores(const attn_run *run, const attn_item *it, size_t h, size
 
 /* attention_maps.c. Where head h's map goes: its place among the chosen, or num_heads when not chosen. */
 size_t attn_map_slot(const attn_options *o, size_t h);
-/* Writes keys [j0, j1) of one map row: factor * x[0 ..], or `value` at each. Where heads are reduced, `first`
- * tells the first of them and the others are combined with what is there. */
-void attn_map_piece(const attn_run *run, const attn_item *it, size_t slot, bool first, size_t i,
-                    const float *x, float factor, size_t j0, size_t j1);
-void attn_map_fill(const attn_run *run, const attn_item *it, size_t slot, bool first, size_t i,
-                   float value, size_t j0, size_t j1);
-/* The chosen heads were summed over rows [r0, r1); makes that their mean. */
-void attn_map_mean(const attn_run *run, const attn_item *it, size_t r0, size_t r1);
+/* Rows of one map, from `first_row` on; column 0 is key k_from. */
+typedef struct {
+    const attn_run *run;
+    const attn_sequence *seq;
+    size_t slot;
+    bool combine; /* with what is there: the second and later heads that are reduced */
+    float *data;
+    size_t row_stride, first_row;
+} attn_map;
+/* The map in the result, or, when it is folded, in `scratch` (rows of `room` from row r0 on). */
+attn_map attn_map_of(const attn_run *run, const attn_item *it, size_t slot, bool combine,
+                     float *scratch, size_t room, size_t r0);
+/* Is what was asked for of keys [j0, j1) of row i finite? x[0] is key j0. */
+bool attn_map_finite(const attn_map *m, size_t i, const float *x, size_t j0, size_t j1);
+/* Writes keys [j0, j1) of row i: factor * x[0 ..], or `value` at each. What was not asked for is left out. */
+void attn_map_piece(const attn_map *m, size_t i, const float *x, float factor, size_t j0,
+                    size_t j1);
+void attn_map_fill(const attn_map *m, size_t i, float value, size_t j0, size_t j1);
+/* Rows [r0, r1) have all they get: the sum of heads becomes their mean, and what is kept goes to the result. */
+void attn_map_finish(const attn_map *m, size_t r0, size_t r1);
+/* Pooled columns of all rows become pooled rows. */
+size_t attn_pool_tasks(const attn_options *o);
+void attn_pool_task(void *arg, size_t task, size_t worker);
 
 /* Does any result need head h? */
 static inline bool attn_head_wanted(const attn_run *run, size_t h)
@@ -153,7 +183,7 @@ static inline bool attn_head_wanted(const attn_run *run, size_t h)
 
 /* attention_core.c. Attention of one strip: task number -> (item, strip, head or all heads). */
 size_t attn_strip_tasks(const attn_run *run, const attn_item *it);
-size_t attn_strip_scratch(const attn_heads *n, bool maps, size_t longest);
+size_t attn_strip_scratch(const attn_heads *n, const attn_options *o, size_t longest);
 void attn_strip_task(void *arg, size_t task, size_t worker);
 
 #endif

@@ -29,6 +29,7 @@ static void cut(const attn_run *run, projection *p)
 {
     enum { MOST = 4, TASKS_EACH = 4, LEAST_ROWS = 24 };
     size_t unit = unit_columns(p->head, p->out_width), units = attn_tiles(p->out_width, unit);
+    size_t row_unit = attn_row_unit();
     size_t together =
         attn_min(units / (run->workers * TASKS_EACH), attn_tiles(MOST * attn_kernels.panel, unit));
 
@@ -36,8 +37,10 @@ static void cut(const attn_run *run, projection *p)
     p->across = attn_tiles(p->out_width, p->columns);
     p->block = PROJECTION_ROWS;
     if (p->out == NULL)
-        p->block = attn_max(attn_min(PROJECTION_FLOATS / p->columns / 6 * 6, PROJECTION_ROWS), 6);
-    while (attn_kernels.rows_independent && p->block > LEAST_ROWS &&
+        p->block = attn_max(
+            attn_min(PROJECTION_FLOATS / p->columns / row_unit * row_unit, PROJECTION_ROWS),
+            row_unit);
+    while (attn_kernels.row_block == 1 && p->block > LEAST_ROWS &&
            attn_tiles(p->rows, p->block) * p->across < 2 * run->workers)
         p->block = attn_tiles(attn_min(p->block, p->rows), 12) * 6;
 }
@@ -48,7 +51,7 @@ size_t attn_projection_scratch(const attn_layer *layer)
     size_t widest = attn_max(unit_columns(s->head_dim, s->num_kv_heads * s->head_dim),
                              unit_columns(s->v_head_dim, s->num_kv_heads * s->v_head_dim));
 
-    return attn_max(PROJECTION_FLOATS, 6 * widest);
+    return attn_max(PROJECTION_FLOATS, attn_row_unit() * widest);
 }
 
 static projection make(const attn_run *run, const attn_item *it, attn_projection which)
@@ -131,7 +134,7 @@ void attn_join_projections(attn_run *run)
             it->rows[which] = n;
             if (n == 0)
                 continue;
-            if (first != NULL && attn_kernels.rows_independent) {
+            if (first != NULL && attn_kernels.row_block == 1) {
                 projection p = make(run, first, which), next = make(run, it, which);
                 if (follows(&p, &next)) {
                     first->rows[which] += n;

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "wide.h"
+
 static const char alphabet[64] = {'A', 'B', 'C', 'D', 'E', 'F', 'G', 'H', 'I', 'J', 'K', 'L', 'M',
                                   'N', 'O', 'P', 'Q', 'R', 'S', 'T', 'U', 'V', 'W', 'X', 'Y', 'Z',
                                   'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm',
@@ -91,6 +93,11 @@ attn_status attn_base64_decode(attn_base64 *d, const char *text, size_t n, unsig
         if (d->character % 4 == 0 && d->pads == 0) {
             unsigned char *to = out + *written;
             size_t first = i;
+#if defined(__x86_64__)
+            if (attn_is_wide())
+                i += attn_base64_decode_wide(value_plus_1, text + i, n - i, to);
+            to += (i - first) / 4 * 3;
+#endif
             for (; n - i >= 4; i += 4, to += 3) {
                 uint32_t a = value_of(text[i]), b = value_of(text[i + 1]),
                          c = value_of(text[i + 2]), e = value_of(text[i + 3]);

@@ -5,15 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define ATTN_F32_CHARS 16 /* the longest text that attn_f32_print() writes is shorter */
 
-/* The float32 nearest to the JSON number text[0..n) (ties to even). Text must follow JSON's number
- * grammar; that is the caller's to check. False when the value is not finite as float32. Values too
- * small become (signed) zero. */
+/* The float32 nearest to the JSON number text[0..n) (ties to even); values too small become (signed)
+ * zero. False when the text is no number of JSON or its value is not finite as float32. */
 bool attn_f32_parse(const char *text, size_t n, float *out);
 
 /* The fast road through long lists: reads numbers text[0..n) that are each followed by a comma, which
@@ -27,7 +22,10 @@ size_t attn_f32_scan(const char *text, size_t n, float *out, size_t max, size_t 
  * NUL. Whole numbers have no point: 1, -0, 1e+30. x must be finite. */
 size_t attn_f32_print(char out[ATTN_F32_CHARS], float x);
 
-#ifdef __cplusplus
-}
-#endif
+#define ATTN_F32_SLACK 8 /* bytes behind a row's text that attn_f32_print_row() may write over */
+
+/* Prints x[0..n), each number followed by a comma, and returns the length; what is not finite becomes
+ * null. `out` has room for n * ATTN_F32_CHARS + ATTN_F32_SLACK bytes. */
+size_t attn_f32_print_row(char *out, const float *x, size_t n);
+
 #endif

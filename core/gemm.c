@@ -9,7 +9,9 @@
 #include "cpu.h"
 #include "kern.h"
 
-enum { PANEL = 256, LANES = 4 };
+/* What OpenBLAS makes of a row depends on how many there are: they are multiplied in blocks of ROWS,
+ * however many a call has. Measured against 144: up to 14 % slower with its Haswell kernels. */
+enum { PANEL = 256, LANES = 4, ROWS = 48 };
 
 static void product_blas(const attn_product *p)
 {
@@ -21,10 +23,14 @@ static void product_blas(const attn_product *p)
         else
             memset(p->c + i * p->ldc, 0, p->n * sizeof(float));
     }
-    if (p->m != 0 && p->n != 0 && p->k != 0)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)p->m, (blasint)p->n,
-                    (blasint)p->k, 1.0F, p->a, (blasint)p->lda, p->b, (blasint)width, 1.0F, p->c,
-                    (blasint)p->ldc);
+    if (p->n == 0 || p->k == 0)
+        return;
+    for (size_t i = 0; i < p->m; i += ROWS) {
+        size_t rows = p->m - i < ROWS ? p->m - i : ROWS;
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, (blasint)p->n,
+                    (blasint)p->k, 1.0F, p->a + i * p->lda, (blasint)p->lda, p->b, (blasint)width,
+                    1.0F, p->c + i * p->ldc, (blasint)p->ldc);
+    }
 }
 
 void attn_kern_init_blas(attn_kern *k)
@@ -32,7 +38,7 @@ void attn_kern_init_blas(attn_kern *k)
     k->isa = "blas";
     k->panel = PANEL;
     k->lanes = LANES;
-    k->rows_independent = false;
+    k->row_block = ROWS;
     k->product = product_blas;
 }
 

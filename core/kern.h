@@ -16,7 +16,7 @@
 /* c[m,n] = a[m,k] b + bias, or c += a b with `add`. b is one panel of width w = n rounded up to lanes;
  * n <= panel. Every element is bias (or what c held), then k fused multiply-adds in order of k; in ref and
  * blas the rounding may differ. So it does not depend on m, n or the place of its row: rows may be split and
- * joined freely. k = 0 gives the bias. */
+ * joined freely (but see attn_kern.row_block). k = 0 gives the bias. */
 typedef struct {
     size_t m, n, k;
     const float *a;
@@ -43,7 +43,10 @@ typedef struct {
 typedef struct {
     const char *isa;
     size_t panel, lanes;
-    bool rows_independent; /* an element's bits do not depend on m: true but for blas */
+    /* Where the rows of a product may be cut without changing a bit: at multiples of this, counted
+     * from the first row of all. 1, as a row depends on no other; but more for blas, whose bits
+     * depend on n and k too. */
+    size_t row_block;
     void (*product)(const attn_product *p);
     void (*softmax)(const attn_softmax *s); /* n a multiple of lanes */
     /* out = factor x; "stream" is for what will not be read soon, and its thread calls end_streams() before others
@@ -51,6 +54,8 @@ typedef struct {
     void (*scale)(float *out, const float *x, size_t n, float factor);
     void (*stream)(float *out, const float *x, size_t n, float factor);
     void (*end_streams)(void);
+    void (*scale_add)(float *out, const float *x, size_t n,
+                      float factor); /* out = factor out + x */
     void (*transpose)(float *out, size_t out_stride, const float *in, size_t in_stride, size_t rows,
                       size_t columns); /* out[c][r] = in[r][c] */
     bool (*all_finite)(const float *x, size_t n);

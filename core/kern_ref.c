@@ -43,6 +43,12 @@ static void scale_ref(float *out, const float *x, size_t n, float factor)
         out[i] = x[i] * factor;
 }
 
+static void scale_add_ref(float *out, const float *x, size_t n, float factor)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = factor * out[i] + x[i];
+}
+
 static void nothing(void)
 {
 }
@@ -89,12 +95,13 @@ void attn_kern_init_ref(attn_kern *k)
         .isa = "ref",
         .panel = PANEL,
         .lanes = PANEL,
-        .rows_independent = true,
+        .row_block = 1,
         .product = product_ref,
         .softmax = softmax_ref,
         .scale = scale_ref,
         .stream = scale_ref,
         .end_streams = nothing,
+        .scale_add = scale_add_ref,
         .transpose = attn_transpose_plain,
         .all_finite = all_finite_ref,
         .fma_burst = fma_burst_ref,

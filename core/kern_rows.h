@@ -55,6 +55,17 @@ static void scale(float *out, const float *x, size_t n, float factor)
         STORE_PART(out + i, n - i, MUL(LOAD_PART(x + i, n - i), f));
 }
 
+static void scale_add(float *out, const float *x, size_t n, float factor)
+{
+    VECTOR f = SPLAT(factor);
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        STORE(out + i, FMA(LOAD(out + i), f, LOAD(x + i)));
+    if (i < n)
+        STORE_PART(out + i, n - i, FMA(LOAD_PART(out + i, n - i), f, LOAD_PART(x + i, n - i)));
+}
+
 static void stream(float *out, const float *x, size_t n, float factor)
 {
     VECTOR f = SPLAT(factor);

@@ -14,8 +14,9 @@
 
 /* What a kern_<isa>.c file gives the table, after kern_tile.h and kern_rows.h. */
 #define KERN_TABLE(name)                                                                           \
-    .isa = (name), .panel = PANEL, .lanes = LANES, .rows_independent = true, .product = product,   \
+    .isa = (name), .panel = PANEL, .lanes = LANES, .row_block = 1, .product = product,             \
     .softmax = softmax, .scale = scale, .stream = stream, .end_streams = end_streams,              \
-    .transpose = transpose, .all_finite = all_finite, .fma_burst = fma_burst
+    .scale_add = scale_add, .transpose = transpose, .all_finite = all_finite,                      \
+    .fma_burst = fma_burst
 
 #endif

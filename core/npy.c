@@ -256,7 +256,7 @@ attn_status attn_npy_parse(attn_tensor *t, char descr[ATTN_NPY_DESCR_MAX], const
     if (!attn_size_product(t->dim, t->rank, &t->count) ||
         !attn_size_mul(t->count, element_bytes, &t->bytes))
         return attn_fail(err, ATTN_EFORMAT, "%s: the size of its shape overflows", what);
-    if (t->bytes != total - header_bytes)
+    if (total != ATTN_NPY_UNKNOWN && t->bytes != total - header_bytes)
         return attn_fail(err, ATTN_EFORMAT,
                          "%s: shape and dtype %s need %zu bytes of data, it has %" PRIu64, what,
                          descr, t->bytes, total - header_bytes);

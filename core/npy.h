@@ -12,6 +12,9 @@
 #define ATTN_NPY_HEADER_MAX 65547 /* bytes before the data: 12, and as many as version 1 can say */
 #define ATTN_NPY_DESCR_MAX  32    /* bytes of a type's spelling, with its NUL */
 
+#define ATTN_NPY_UNKNOWN                                                                           \
+    UINT64_MAX /* as `total`: the length is held against the shape by the caller */
+
 /* *header_bytes = where the data begin in a file of `total` bytes. `start` holds its first n bytes,
  * at least min(total, ATTN_NPY_PREFIX). `what` names it in messages. ATTN_EFORMAT. */
 ATTN_NODISCARD attn_status attn_npy_measure(size_t *header_bytes, const void *start, size_t n,

@@ -215,7 +215,7 @@ static attn_status check_coverage(const attn_safetensors *s, uint64_t data_bytes
                          "%s: is cut: tensor \"%s\" ends at byte %" PRIu64 " of the data, the file "
                          "holds %" PRIu64,
                          what, s->tensor[s->count - 1].name, end, data_bytes);
-    if (end < data_bytes)
+    if (end < data_bytes && data_bytes != ATTN_SAFETENSORS_UNKNOWN)
         return attn_fail(err, ATTN_EFORMAT,
                          "%s: bytes %" PRIu64 " to %" PRIu64 " of the data, after the last tensor, "
                          "belong to no tensor",

@@ -12,6 +12,8 @@
 #define ATTN_SAFETENSORS_PREFIX     8         /* bytes before the JSON */
 #define ATTN_SAFETENSORS_HEADER_MAX 100000000 /* bytes of JSON; the limit of the reference reader */
 
+#define ATTN_SAFETENSORS_UNKNOWN UINT64_MAX /* as `total` or `data_bytes`: the end is not checked */
+
 typedef struct {
     attn_json *document; /* owns the names of the tensors and of their types */
     attn_tensor *tensor; /* by offset, which counts from the start of the file */

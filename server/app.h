@@ -39,6 +39,9 @@ typedef struct {
 /* The route table of the whole daemon, with these parts. */
 void srv_routes(srv_route_table *t, srv_parts parts);
 
+/* For a 503: when to come again. `app` is a srv_app. */
+unsigned srv_app_retry_after_s(void *app);
+
 /* The model of that name, or NULL. */
 const srv_served *srv_app_find(const srv_app *app, const char *name);
 

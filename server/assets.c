@@ -27,7 +27,7 @@ const char *srv_asset_type(const srv_asset *a)
                  {".json", "application/json"},
                  {".svg", "image/svg+xml"},
                  {".png", "image/png"}};
-    const char *ending = strrchr(a->path, '.');
+    const char *ending = strrchr(a->file, '.');
 
     for (size_t i = 0; ending != NULL && i < sizeof types / sizeof *types; i++) {
         if (strcmp(ending, types[i].ending) == 0)
@@ -66,43 +66,40 @@ static void reply(srv_exchange *x, const srv_asset *a)
                         (size_t)(a->end - a->begin));
 }
 
-/* The file of the path, which lies right in the folder ("" or "docs/"): no slash can come with it. */
-static const srv_asset *find_in(const char *folder, const srv_exchange *x)
+/* Pages stand in the table by other paths than their files' names, so none is found here. */
+static void get_file(srv_exchange *x, const char *folder)
 {
-    const char *file = srv_http_param(x, "file");
     char path[128];
-
-    if (strchr(file, '/') != NULL ||
-        snprintf(path, sizeof path, "%s%s", folder, file) >= (int)sizeof path)
-        return NULL;
-    return srv_asset_find(path);
+    bool fits =
+        snprintf(path, sizeof path, "%s%s", folder, srv_http_param(x, "file")) < (int)sizeof path;
+    reply(x, fits ? srv_asset_find(path) : NULL);
 }
 
 static void get_openapi(srv_exchange *x)
 {
-    reply(x, srv_asset_find("openapi.json"));
+    reply(x, srv_asset_find("/openapi.json"));
 }
 
 static void get_docs(srv_exchange *x)
 {
-    reply(x, srv_asset_find("docs/index.html"));
+    reply(x, srv_asset_find("/docs"));
 }
 
 static void get_docs_file(srv_exchange *x)
 {
-    reply(x, find_in("docs/", x));
+    get_file(x, "/docs/");
 }
 
 static void get_viewer(srv_exchange *x)
 {
-    reply(x, srv_asset_find("index.html"));
+    reply(x, srv_asset_find("/"));
 }
 
 static void get_viewer_file(srv_exchange *x)
 {
     /* Other origins' pages may show maps with our element, whose modules are all in here. */
     srv_http_set_header(x, "Access-Control-Allow-Origin", "*");
-    reply(x, find_in("", x));
+    get_file(x, "/ui/");
 }
 
 const srv_route srv_docs_routes[] = {

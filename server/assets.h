@@ -8,7 +8,8 @@
 #include "server/http.h"
 
 typedef struct {
-    const char *path;        /* below server/web: "index.html", "docs/page.js"; or "openapi.json" */
+    const char *path;        /* at which it is served: "/", "/docs/page.js", "/openapi.json" */
+    const char *file;        /* where it stood when the daemon was built */
     const char *begin, *end; /* its bytes; a NUL stands at `end` */
     const char *tag;         /* ETag, quotes included */
 } srv_asset;
@@ -18,7 +19,7 @@ extern const srv_asset srv_assets[];
 
 const srv_asset *srv_asset_find(const char *path); /* NULL = there is none */
 
-/* By the end of its name; NULL = we do not know what it is. */
+/* By the end of its file's name; NULL = we do not know what it is. */
 const char *srv_asset_type(const srv_asset *a);
 
 /* GET /openapi.json, /docs and /docs/{file}. */

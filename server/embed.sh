@@ -20,11 +20,11 @@ extern const char srv_asset_$n[] __attribute__((visibility("hidden")));
 extern const char srv_asset_${n}_end[] __attribute__((visibility("hidden")));
 END
     table="$table
-    {\"$path\", srv_asset_$n, srv_asset_${n}_end, \"\\\"$tag\\\"\"},"
+    {\"$path\", \"$file\", srv_asset_$n, srv_asset_${n}_end, \"\\\"$tag\\\"\"},"
     n=$((n + 1))
 done
 cat <<END
 
 const srv_asset srv_assets[] = {$table
-    {0, 0, 0, 0}};
+    {0, 0, 0, 0, 0}};
 END

@@ -660,6 +660,17 @@ void srv_http_suspend(srv_exchange *x)
     MHD_suspend_connection(x->mhd);
 }
 
+int srv_http_socket(const srv_exchange *x)
+{
+    return srv_conn_socket(x->conn);
+}
+
+unsigned srv_http_retry_after_s(const srv_exchange *x)
+{
+    const srv_http_options *o = &x->http->o;
+    return o->retry_after_s != NULL ? o->retry_after_s(o->app) : 1;
+}
+
 void srv_http_resume(srv_exchange *x)
 {
     srv_http *h = x->http;

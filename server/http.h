@@ -73,6 +73,8 @@ typedef struct {
     /* Told of every exchange that is over, on any thread, before its route's `end`; NULL = not
      * wanted. */
     void (*observe)(void *app, const srv_outcome *outcome);
+    /* Retry-After of every 503, at least 1, on any thread; NULL = 1 */
+    unsigned (*retry_after_s)(void *app);
 } srv_http_options;
 
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
@@ -126,6 +128,9 @@ void srv_http_set_header(srv_exchange *x, const char *name, const char *value);
 
 /* From finish only: the exchange waits. Call it before the work is handed over. */
 void srv_http_suspend(srv_exchange *x);
+/* The connection's socket, to watch it for a client that leaves (POLLRDHUP) while the exchange is suspended;
+ * to nothing else, and no longer: then it may be closed. */
+int srv_http_socket(const srv_exchange *x);
 /* From any thread, once, after a reply was set. */
 void srv_http_resume(srv_exchange *x);
 

@@ -303,6 +303,11 @@ const char *srv_conn_peer(const srv_conn *conn)
     return conn->peer;
 }
 
+int srv_conn_socket(const srv_conn *conn)
+{
+    return conn->fd;
+}
+
 static bool is_cut(const srv_conn *conn)
 {
     return conn->phase == PHASE_LINGER || conn->phase == PHASE_CUT;

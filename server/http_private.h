@@ -75,6 +75,8 @@ srv_conn *srv_conn_open(srv_conns *c, int fd, const struct sockaddr *addr);
 void srv_conn_close(srv_conns *c, srv_conn *conn); /* before fd is closed; conn may be NULL */
 const char *srv_conn_peer(const srv_conn *conn);
 
+int srv_conn_socket(const srv_conn *conn);
+
 void srv_conn_line(srv_conn *conn); /* a request line was read */
 /* The header is read; with `body`, the clock of the body starts. False: this connection was cut. */
 bool srv_conn_header(srv_conn *conn, srv_exchange *x, bool body);
@@ -177,6 +179,8 @@ unsigned srv_route_find(srv_exchange *x, const srv_route *routes, size_t n, cons
 /* --- replies --- */
 
 const char *srv_status_phrase(int status);
+
+unsigned srv_http_retry_after_s(const srv_exchange *x); /* of a 503 */
 
 /* A problem with a status of its own, not that of the code table. */
 void srv_reply_refuse(srv_exchange *x, int status, const char *code, const char *format, ...)

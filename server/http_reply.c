@@ -99,8 +99,11 @@ static void reply_problem(srv_exchange *x, int status, const char *code, const a
     size_t n = print_problem(text, status, code, err, x->request_id);
     srv_http_reply_text(x, status, PROBLEM_TYPE, text, n);
     x->reply.code = code;
-    if (status == 503)
-        srv_http_set_header(x, "Retry-After", "1");
+    if (status == 503) {
+        char seconds[16];
+        (void)snprintf(seconds, sizeof seconds, "%u", srv_http_retry_after_s(x));
+        srv_http_set_header(x, "Retry-After", seconds);
+    }
 }
 
 void srv_http_reply_problem(srv_exchange *x, const attn_error *err, const char *code)

@@ -269,6 +269,14 @@ static size_t run_of_mask(unsigned char *out, const char *text, size_t n, size_t
 {
     size_t count = 0, i = 0;
 
+    for (; max - count >= 4 && n - i >= 8; count += 4, i += 8) { /* "0,1,1,0," */
+        uint64_t v;
+        memcpy(&v, text + i, sizeof v);
+        if ((v & 0xfffefffefffefffe) != 0x2c302c302c302c30)
+            break;
+        for (unsigned k = 0; k < 4; k++)
+            out[count + k] = v >> 16 * k & 1;
+    }
     while (count < max && n - i >= 2 && (text[i] | 1) == '1' &&
            (text[i + 1] == ',' || text[i + 1] == ']')) {
         out[count++] = text[i++] & 1;

@@ -97,7 +97,7 @@ attn_status srv_json_tensor_string(srv_json_reader *r, const char *text, size_t 
     return rc == ATTN_OK ? ATTN_OK : fail_part(r, err, "%s", why.text);
 }
 
-static attn_status read_dtype(srv_json_reader *r, attn_error *err)
+bool srv_kind_takes(srv_field_kind kind, attn_dtype dtype, const char **names)
 {
     static const struct {
         unsigned dtypes; /* bits */
@@ -109,13 +109,22 @@ static attn_status read_dtype(srv_json_reader *r, attn_error *err)
                       "float32, float16, bfloat16 and float64"},
         [SRV_MASK] = {1u << ATTN_BOOL | 1u << ATTN_I32 | 1u << ATTN_I64, "bool, int32 and int64"},
         [SRV_INTS] = {1u << ATTN_I32 | 1u << ATTN_I64, "int32 and int64"}};
-    srv_json_tensor *t = &r->tensor;
 
-    if (r->text_n < sizeof r->text && attn_dtype_parse(r->text, &t->dtype) &&
-        (allowed[kind_of(r)].dtypes & 1u << t->dtype) != 0)
+    *names = allowed[kind].names;
+    return (allowed[kind].dtypes & 1u << dtype) != 0;
+}
+
+static attn_status read_dtype(srv_json_reader *r, attn_error *err)
+{
+    srv_json_tensor *t = &r->tensor;
+    const char *names = NULL;
+
+    t->dtype = ATTN_OTHER;
+    bool known = r->text_n < sizeof r->text && attn_dtype_parse(r->text, &t->dtype);
+    if (srv_kind_takes(kind_of(r), t->dtype, &names) && known)
         return ATTN_OK;
     return fail_part(r, err, "\"%s\" is not read here; %s are",
-                     srv_json_quote(r->text, strlen(r->text)).text, allowed[kind_of(r)].names);
+                     srv_json_quote(r->text, strlen(r->text)).text, names);
 }
 
 attn_status srv_json_tensor_end(srv_json_reader *r, srv_json_type type, attn_error *err)
@@ -144,6 +153,18 @@ static void print_shape(char *out, size_t room, const size_t *dim, size_t rank)
         n += (size_t)snprintf(out + n, room - n, i == 0 ? "%zu" : ",%zu", dim[i]);
 }
 
+attn_status srv_check_rank(const srv_field *f, const char *pointer, size_t rank, attn_error *err)
+{
+    char allowed[32] = "";
+
+    if (rank >= f->min_rank && rank <= f->max_rank)
+        return ATTN_OK;
+    if (f->min_rank != f->max_rank)
+        (void)snprintf(allowed, sizeof allowed, "%u to ", f->min_rank);
+    return attn_fail_at(err, ATTN_ESHAPE, pointer, "%s has rank %zu, expected %s%u", f->name, rank,
+                        allowed, f->max_rank);
+}
+
 /* Holds shape, dtype and bytes against each other and the field. */
 static attn_status check_tensor(srv_json_reader *r, size_t *count, attn_error *err)
 {
@@ -169,19 +190,12 @@ static attn_status check_tensor(srv_json_reader *r, size_t *count, attn_error *e
         return fail_part(r, err, "%zu bytes do not fit shape [%s] of %s, which takes %zu",
                          r->data.n, shape, attn_dtype_name(t->dtype), bytes);
     t->part = SRV_TENSOR_SHAPE;
-    if (t->rank < f->min_rank || t->rank > f->max_rank) {
-        char allowed[32] = "";
-        if (f->min_rank != f->max_rank)
-            (void)snprintf(allowed, sizeof allowed, "%u to ", f->min_rank);
-        return attn_fail_at(err, ATTN_ESHAPE, srv_json_pointer(r).text,
-                            "%s has rank %zu, expected %s%u", f->name, t->rank, allowed,
-                            f->max_rank);
-    }
+    ATTN_TRY(srv_check_rank(f, srv_json_pointer(r).text, t->rank, err));
     t->part = SRV_TENSOR_DATA;
     return ATTN_OK;
 }
 
-static int64_t integer_at(const void *p, size_t i, attn_dtype dtype)
+int64_t srv_integer_at(const void *p, size_t i, attn_dtype dtype)
 {
     int64_t x = 0;
 
@@ -203,7 +217,7 @@ static attn_status convert_mask(srv_json_reader *r, size_t count, attn_error *er
     unsigned char *out = r->data.p;
 
     for (size_t i = 0; i < count; i++) {
-        int64_t x = integer_at(r->data.p, i, r->tensor.dtype);
+        int64_t x = srv_integer_at(r->data.p, i, r->tensor.dtype);
         if (x != 0 && x != 1)
             return fail_part(r, err,
                              "element %zu is %lld; only 0 and 1 are allowed (1 = may "
@@ -225,7 +239,7 @@ static attn_status convert_wider(srv_json_reader *r, size_t count, size_t size, 
     out.n = count;
     if (kind_of(r) == SRV_INTS) {
         for (size_t i = 0; i < count; i++)
-            ((int64_t *)out.p)[i] = integer_at(data->p, i, r->tensor.dtype);
+            ((int64_t *)out.p)[i] = srv_integer_at(data->p, i, r->tensor.dtype);
     } else if (attn_widen(out.p, data->p, count, r->tensor.dtype, &why) != ATTN_OK) {
         srv_json_drop(r, &out, size);
         return fail_part(r, err, "%s", why.text);

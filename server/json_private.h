@@ -123,7 +123,9 @@ struct srv_json_reader {
 
     srv_json_scan scan;
     srv_place place;
-    size_t field; /* the member under way, where place says that there is one */
+    size_t field;   /* the member under way, where place says that there is one */
+    size_t members; /* that are complete */
+    size_t apart;   /* the member whose value is a text of its own; SIZE_MAX = none */
 
     char text[SRV_SHORT_TEXT]; /* a key, a dtype, "-inf": NUL-terminated, decoded */
     size_t text_n;             /* its whole length; what is over SRV_SHORT_TEXT - 1 was dropped */
@@ -168,9 +170,16 @@ typedef struct {
 srv_pointer srv_json_pointer(const srv_json_reader *r);
 const char *srv_json_type_name(srv_json_type type); /* "an object", "null" */
 
+/* Memory beside the blocks. */
+ATTN_NODISCARD attn_status srv_json_charge(srv_json_reader *r, size_t bytes, attn_error *err);
+void srv_json_discharge(srv_json_reader *r, size_t bytes);
+
 /* Blocks: room for `more` elements of `size` bytes behind block->n. */
 ATTN_NODISCARD attn_status srv_json_grow(srv_json_reader *r, srv_block *b, size_t more, size_t size,
                                          attn_error *err);
+/* The same, ahead of the need as far as `most` elements in all. */
+ATTN_NODISCARD attn_status srv_json_grow_within(srv_json_reader *r, srv_block *b, size_t more,
+                                                size_t most, size_t size, attn_error *err);
 void srv_json_fit(srv_json_reader *r, srv_block *b, size_t size); /* gives the rest back */
 void srv_json_drop(srv_json_reader *r, srv_block *b, size_t size);
 
@@ -198,5 +207,12 @@ ATTN_NODISCARD attn_status srv_json_tensor_string(srv_json_reader *r, const char
 ATTN_NODISCARD attn_status srv_json_tensor_end(srv_json_reader *r, srv_json_type type,
                                                attn_error *err);
 ATTN_NODISCARD attn_status srv_json_tensor_finish(srv_json_reader *r, attn_error *err);
+
+/* What raw_tensor.c shares with it. Which types a kind of tensor takes, and their names; the rank that a
+ * field takes; element i of bool, int32 or int64, at any alignment. */
+bool srv_kind_takes(srv_field_kind kind, attn_dtype dtype, const char **names);
+ATTN_NODISCARD attn_status srv_check_rank(const srv_field *f, const char *pointer, size_t rank,
+                                          attn_error *err);
+int64_t srv_integer_at(const void *p, size_t i, attn_dtype dtype);
 
 #endif

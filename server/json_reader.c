@@ -67,10 +67,11 @@ srv_pointer srv_json_pointer(const srv_json_reader *r)
 {
     static const char *const parts[] = {"shape", "dtype", "data"};
     srv_pointer p = {""};
+    size_t field = r->field != NO_FIELD ? r->field : r->apart;
 
-    if (r->field == NO_FIELD)
+    if (field == NO_FIELD)
         return p;
-    point_to_name(&p, r->fields[r->field].name);
+    point_to_name(&p, r->fields[field].name);
     if (r->place == SRV_AT_NESTED) {
         for (unsigned i = 1; i <= r->nested.depth; i++)
             point_to_index(&p, r->nested.at[i]);
@@ -84,7 +85,7 @@ srv_pointer srv_json_pointer(const srv_json_reader *r)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static attn_status charge(srv_json_reader *r, size_t bytes, attn_error *err)
+attn_status srv_json_charge(srv_json_reader *r, size_t bytes, attn_error *err)
 {
     if (bytes > PTRDIFF_MAX)
         return attn_fail(err, ATTN_ETOOBIG, "the body needs more than any memory");
@@ -94,7 +95,7 @@ static attn_status charge(srv_json_reader *r, size_t bytes, attn_error *err)
     return ATTN_OK;
 }
 
-static void discharge(srv_json_reader *r, size_t bytes)
+void srv_json_discharge(srv_json_reader *r, size_t bytes)
 {
     if (r->charge != NULL && bytes > 0)
         (void)r->charge(r->charge_arg, -(ptrdiff_t)bytes, NULL);
@@ -104,18 +105,25 @@ static void discharge(srv_json_reader *r, size_t bytes)
 attn_status srv_json_grow(srv_json_reader *r, srv_block *b, size_t more, size_t size,
                           attn_error *err)
 {
+    return srv_json_grow_within(r, b, more, SIZE_MAX, size, err);
+}
+
+attn_status srv_json_grow_within(srv_json_reader *r, srv_block *b, size_t more, size_t most,
+                                 size_t size, attn_error *err)
+{
     size_t need = 0, ahead = b->capacity / 2 + 64, bytes = 0, extra = 0;
 
     if (b->capacity - b->n >= more)
         return ATTN_OK;
     if (!attn_size_add(b->n, more, &need) || !attn_size_mul(need, size, &bytes) ||
         bytes > PTRDIFF_MAX / 2)
-        return charge(r, SIZE_MAX, err);
+        return srv_json_charge(r, SIZE_MAX, err);
+    ahead = ahead < most - need ? ahead : most - need;
     /* Ahead of the need as far as there is room; with none at all, the refusal. */
     for (;; ahead /= 4) {
         bytes = (need + ahead) * size;
         extra = bytes - b->capacity * size;
-        attn_status rc = charge(r, extra, ahead == 0 ? err : NULL);
+        attn_status rc = srv_json_charge(r, extra, ahead == 0 ? err : NULL);
         if (rc == ATTN_OK)
             break;
         if (ahead == 0)
@@ -123,7 +131,7 @@ attn_status srv_json_grow(srv_json_reader *r, srv_block *b, size_t more, size_t 
     }
     void *p = realloc(b->p, bytes);
     if (p == NULL) {
-        discharge(r, extra);
+        srv_json_discharge(r, extra);
         return attn_fail(err, ATTN_ENOMEM, "no memory for %zu bytes of the body", bytes);
     }
     b->p = p;
@@ -140,7 +148,7 @@ void srv_json_fit(srv_json_reader *r, srv_block *b, size_t size)
     void *p = realloc(b->p, keep * size);
     if (p == NULL)
         return; /* the larger block serves as well */
-    discharge(r, (b->capacity - keep) * size);
+    srv_json_discharge(r, (b->capacity - keep) * size);
     b->p = p;
     b->capacity = keep;
 }
@@ -148,7 +156,7 @@ void srv_json_fit(srv_json_reader *r, srv_block *b, size_t size)
 void srv_json_drop(srv_json_reader *r, srv_block *b, size_t size)
 {
     free(b->p);
-    discharge(r, b->capacity * size);
+    srv_json_discharge(r, b->capacity * size);
     *b = (srv_block){NULL, 0, 0};
 }
 
@@ -205,7 +213,7 @@ static attn_status parse_value(srv_json_reader *r, attn_error *err)
     attn_error why = {0};
 
     size_t tree = r->copy.n * SRV_VALUE_COST;
-    ATTN_TRY(charge(r, tree, err));
+    ATTN_TRY(srv_json_charge(r, tree, err));
     slot->value_charge = tree;
     attn_status rc = attn_json_parse(&slot->value, r->copy.p, r->copy.n, name, &why);
     srv_json_drop(r, &r->copy, 1);
@@ -356,6 +364,7 @@ attn_status srv_json_end(srv_json_reader *r, srv_json_type type, const char *beh
         ATTN_TRY(copy_until(r, behind, err));
     r->scan.stop = r->scan.end;
     ATTN_TRY(finish_member(r, err));
+    r->members++;
     r->place = SRV_AT_MEMBERS;
     r->field = NO_FIELD;
     return ATTN_OK;
@@ -381,7 +390,7 @@ attn_status srv_json_reader_new(srv_json_reader **out, const srv_field *fields, 
     r->num_fields = n;
     r->charge = charge_to;
     r->charge_arg = charge_arg;
-    r->field = NO_FIELD;
+    r->field = r->apart = NO_FIELD;
     for (size_t i = 0; i < n; i++)
         r->names[i] = fields[i].name;
     *out = r;
@@ -401,7 +410,7 @@ void srv_json_reader_free(srv_json_reader *r)
     free(r->copy.p);
     free(r->data.p);
     free(r->nested.lengths.p);
-    discharge(r, r->charged);
+    srv_json_discharge(r, r->charged);
     free(r->slots);
     free(r->names);
     free(r);
@@ -435,6 +444,54 @@ attn_status srv_json_reader_finish(srv_json_reader *r, attn_error *err)
     return srv_json_scan_end(r, err);
 }
 
+/* --- members from elsewhere ------------------------------------------------------------------- */
+
+static attn_status open_document(srv_json_reader *r, attn_error *err)
+{
+    return r->scan.want == SRV_WANT_DOCUMENT ? srv_json_reader_feed(r, "{", 1, err) : ATTN_OK;
+}
+
+attn_status srv_json_reader_claim(srv_json_reader *r, const char *name, size_t *field,
+                                  attn_error *err)
+{
+    ATTN_TRY(open_document(r, err));
+    r->text_n = 0;
+    srv_json_keep_text(r, name, strlen(name));
+    ATTN_TRY(srv_json_key(r, err));
+    *field = r->field;
+    r->field = NO_FIELD;
+    return ATTN_OK;
+}
+
+attn_status srv_json_reader_member(srv_json_reader *r, const char *name, const char *text, size_t n,
+                                   attn_error *err)
+{
+    srv_json_scan *s = &r->scan;
+    size_t before = r->members, field = 0;
+
+    ATTN_TRY(srv_json_reader_claim(r, name, &field, err));
+    r->field = r->apart = field;
+    s->want = SRV_WANT_VALUE; /* as behind the key and its colon */
+    s->offset = 0;
+    ATTN_TRY(srv_json_reader_feed(r, text, n, err));
+    ATTN_TRY(srv_json_reader_feed(r, " ", 1, err)); /* ends a number */
+    /* "1,\"layer\":2" and "1}" are good JSON in the middle of an object, but no values. */
+    if (s->token != SRV_BETWEEN || s->want != SRV_WANT_NEXT || s->depth != 1 ||
+        r->members != before + 1)
+        return attn_fail_at(err, ATTN_EINVAL, srv_json_pointer(r).text,
+                            "/%s: %s is not one JSON value", r->names[field],
+                            srv_json_quote(text, n).text);
+    r->apart = NO_FIELD;
+    return ATTN_OK;
+}
+
+attn_status srv_json_reader_close(srv_json_reader *r, attn_error *err)
+{
+    ATTN_TRY(open_document(r, err));
+    ATTN_TRY(srv_json_reader_feed(r, "}", 1, err));
+    return srv_json_reader_finish(r, err);
+}
+
 const srv_array *srv_json_reader_array(const srv_json_reader *r, size_t field)
 {
     return &r->slots[field].array;
@@ -451,7 +508,7 @@ void srv_json_reader_drop_values(srv_json_reader *r)
         srv_slot *slot = &r->slots[i];
         attn_json_free(slot->value);
         slot->value = NULL;
-        discharge(r, slot->value_charge);
+        srv_json_discharge(r, slot->value_charge);
         slot->value_charge = 0;
     }
     srv_json_drop(r, &r->carry, 1);

@@ -81,10 +81,22 @@ ATTN_NODISCARD attn_status srv_json_reader_feed(srv_json_reader *r, const char *
 /* The body has ended. */
 ATTN_NODISCARD attn_status srv_json_reader_finish(srv_json_reader *r, attn_error *err);
 
-/* After finish. Borrowed from the reader. */
+/* Members that do not stand in one JSON body, in place of feed and finish: for bodies of other media types
+ * (source.h), whose tensors are bytes (raw_tensor.h) and whose options are texts.
+ *
+ * _claim    takes a member's name: ATTN_EINVAL when it is unknown or was there already
+ * _member   one member with the JSON text of its value; failures as by feed, at a byte of this text
+ * _close    there are no more */
+ATTN_NODISCARD attn_status srv_json_reader_claim(srv_json_reader *r, const char *name,
+                                                 size_t *field, attn_error *err);
+ATTN_NODISCARD attn_status srv_json_reader_member(srv_json_reader *r, const char *name,
+                                                  const char *text, size_t n, attn_error *err);
+ATTN_NODISCARD attn_status srv_json_reader_close(srv_json_reader *r, attn_error *err);
+
+/* After finish or close. Borrowed from the reader. */
 const srv_array *srv_json_reader_array(const srv_json_reader *r, size_t field); /* never NULL */
 const attn_json *srv_json_reader_value(const srv_json_reader *r, size_t field); /* NULL = absent */
-/* After finish: frees the values, so that only the arrays stay charged. */
+/* After these: frees the values, so that only the arrays stay charged. */
 void srv_json_reader_drop_values(srv_json_reader *r);
 size_t srv_json_reader_charged(const srv_json_reader *r); /* bytes now charged */
 size_t srv_array_bytes(const srv_array *a);               /* of them, for this array; 0 = absent */

@@ -28,13 +28,16 @@ static attn_status fail_syntax(const srv_json_reader *r, const char *at, attn_er
 static attn_status fail_syntax(const srv_json_reader *r, const char *at, attn_error *err,
                                const char *format, ...)
 {
+    srv_pointer at_value = srv_json_pointer(r);
+    bool apart = r->apart != SIZE_MAX; /* which text, then */
     char reason[256];
     va_list args;
 
     va_start(args, format);
     (void)vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    return attn_fail_at(err, ATTN_EINVAL, srv_json_pointer(r).text, "at byte %zu: %s",
+    return attn_fail_at(err, ATTN_EINVAL, at_value.text, "%s%sat byte %zu: %s",
+                        apart ? at_value.text : "", apart ? ": " : "",
                         r->scan.offset + (size_t)(at - r->scan.piece), reason);
 }
 

@@ -1,7 +1,6 @@
 #include "server/json_writer.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,11 +15,14 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors travel as the
 
 enum {
     MAX_RANK = 5,
-    /* The most that is written without looking at the room: a number, the brackets that close behind
-     * it, a comma, the brackets that open again. A tensor's first step opens all levels as well. */
-    STEP = ATTN_F32_CHARS + 2 * MAX_RANK + 1,
+    /* Behind a list's last number: the brackets that close, a comma, the brackets that open again. */
+    BRACKETS = 2 * MAX_RANK + 1,
+    /* The most that is written without looking at the room again: a number and what follows it. A
+     * tensor's first step opens all levels as well. */
+    STEP = ATTN_F32_CHARS + BRACKETS,
     FIRST_STEP = STEP + MAX_RANK
 };
+_Static_assert((int)BRACKETS >= ATTN_F32_SLACK, "a row may write so much behind its end");
 
 typedef enum { TEXT, NUMBERS, BASE64 } segment_kind;
 
@@ -207,16 +209,6 @@ void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, 
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-static char *write_leaf(char *p, float x)
-{
-    static const char null[4] = {'n', 'u', 'l', 'l'};
-
-    if (isfinite(x))
-        return p + attn_f32_print(p, x);
-    memcpy(p, null, sizeof null);
-    return p + sizeof null;
-}
-
 /* Closes the lists that end behind the leaf just written and opens those of the next one. */
 static char *write_brackets(srv_json_writer *w, const segment *s, char *p)
 {
@@ -246,21 +238,18 @@ static char *read_numbers(srv_json_writer *w, const segment *s, char *p, const c
             *p++ = '[';
             *p++ = ']';
             w->done++;
-        } else if (s->rank > 0) { /* all of the innermost list but its last number */
-            const float *x = s->data + w->done;
-            size_t left = s->dim[s->rank - 1] - 1 - w->at[s->rank - 1], n = 0;
-            for (; n < left && end - p >= STEP; n++) {
-                p = write_leaf(p, x[n]);
-                *p++ = ',';
-            }
+        } else { /* as much of the innermost list as there is room for, come what may */
+            size_t none = 0, *at = s->rank > 0 ? &w->at[s->rank - 1] : &none;
+            size_t left = (s->rank > 0 ? s->dim[s->rank - 1] : 1) - *at;
+            size_t room = ((size_t)(end - p) - BRACKETS) / ATTN_F32_CHARS;
+            size_t n = left < room ? left : room;
+            p += attn_f32_print_row(p, s->data + w->done, n);
             w->done += n;
-            w->at[s->rank - 1] += n;
-            if (n < left || end - p < STEP)
-                return p;
-            p = write_leaf(p, x[n]);
-            w->done++;
-        } else {
-            p = write_leaf(p, s->data[w->done++]);
+            *at += n;
+            if (n < left)
+                continue;
+            --*at; /* where write_brackets() looks: the last number, behind which no comma stands */
+            p--;
         }
         p = write_brackets(w, s, p);
     }

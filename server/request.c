@@ -226,8 +226,7 @@ attn_status srv_request_admit(srv_request *r, attn_error *err)
 
 /* --- computing ------------------------------------------------------------------------------- */
 
-/* Points sequence b at its part of the results. */
-static void point_at_results(srv_request *r, size_t b)
+void srv_request_point_at_results(srv_request *r, size_t b)
 {
     attn_sequence *q = &r->seqs[b];
     const srv_sizes *z = &r->sizes[b];
@@ -250,21 +249,30 @@ static void point_at_results(srv_request *r, size_t b)
     q->lse_head_stride = z->t;
 }
 
-attn_status srv_request_step(srv_request *r, attn_pool *pool, const atomic_bool *cancel, bool *more,
-                             attn_error *err)
+bool srv_request_is_one_call(const srv_request *r)
+{
+    return r->plan.micro_batches == 1 && r->computed == 0;
+}
+
+void srv_request_end_call(srv_request *r, size_t end, const attn_stats *stats)
+{
+    r->stats.fully_masked_rows += stats->fully_masked_rows;
+    r->computed = end;
+}
+
+attn_status srv_request_step(srv_request *r, attn_pool *pool, const atomic_bool *cancel,
+                             srv_step *next, attn_error *err)
 {
     size_t begin = r->computed, bytes = 0;
     size_t end = micro_batch(r, begin, attn_pool_size(pool), r->plan.target, &bytes);
     attn_stats stats = {0};
 
     for (size_t b = begin; b < end; b++)
-        point_at_results(r, b);
-    *more = end < r->batch;
-    if (begin == end)
-        return ATTN_OK;
-    ATTN_TRY(attn_forward(r->layer, &r->heads, &r->options, r->seqs + begin, end - begin, pool,
-                          r->workspace, cancel, &stats, err));
-    r->stats.fully_masked_rows += stats.fully_masked_rows;
-    r->computed = end;
+        srv_request_point_at_results(r, b);
+    if (begin < end)
+        ATTN_TRY(attn_forward(r->layer, &r->heads, &r->options, r->seqs + begin, end - begin, pool,
+                              r->workspace, cancel, &stats, err));
+    srv_request_end_call(r, end, &stats);
+    *next = end < r->batch ? SRV_STEP_MORE : SRV_STEP_DONE;
     return ATTN_OK;
 }

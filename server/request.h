@@ -131,10 +131,16 @@ ATTN_NODISCARD attn_status srv_request_parse(srv_request *r, size_t workers, att
 /* Reserves plan.reserved (what the inputs already hold counts) and allocates results and workspace. */
 ATTN_NODISCARD attn_status srv_request_admit(srv_request *r, attn_error *err);
 
-/* Computes the next piece of a request, one micro-batch: what waits beside it is not held up for long. *more
- * says whether there is another. */
+typedef enum {
+    SRV_STEP_DONE, /* all of it is computed */
+    SRV_STEP_MORE, /* there is another step */
+    SRV_STEP_WAITS /* there is another, once its reader has taken what is there: srv_infer_wake() */
+} srv_step;
+
+/* Computes the next piece of a request, one micro-batch: what waits beside it is not held up for long. */
 ATTN_NODISCARD attn_status srv_request_step(srv_request *r, attn_pool *pool,
-                                            const atomic_bool *cancel, bool *more, attn_error *err);
+                                            const atomic_bool *cancel, srv_step *next,
+                                            attn_error *err);
 
 /* Frees the inputs and the workspace, so that only the results wait for the client. */
 void srv_request_drop_inputs(srv_request *r);

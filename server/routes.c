@@ -210,11 +210,13 @@ static void get_ready(srv_exchange *x)
 static void get_metrics(srv_exchange *x)
 {
     const srv_app *app = srv_http_app(x);
-    srv_metrics_now now = {.ready = !srv_http_draining(x)};
+    srv_infer_stats queue;
     attn_error err = {0};
     size_t n = 0;
 
-    srv_infer_load(app->infer, &now.waiting, &now.running);
+    srv_infer_get_stats(app->infer, &queue);
+    const srv_metrics_now now = {
+        .ready = !srv_http_draining(x), .waiting = queue.waiting, .running = queue.running};
     char *text = srv_metrics_print(app->metrics, &now, &n);
     if (text != NULL) {
         srv_http_reply_text(x, 200, SRV_METRICS_TYPE, text, n);
@@ -252,11 +254,28 @@ static void begin_call(srv_exchange *x, srv_request_kind kind, const attn_model 
         srv_http_reply_problem(x, &err, NULL);
 }
 
+unsigned srv_app_retry_after_s(void *app)
+{
+    return srv_infer_retry_after_s(((srv_app *)app)->infer);
+}
+
+/* A full queue is said before the body is read: reading it would only keep others waiting. */
+static void begin_queued(srv_exchange *x, srv_request_kind kind, const attn_model *model)
+{
+    const srv_app *app = srv_http_app(x);
+    attn_error err = {0};
+
+    if (srv_infer_has_room(app->infer, &err) == ATTN_OK)
+        begin_call(x, kind, model);
+    else
+        srv_http_reply_problem(x, &err, "queue_full");
+}
+
 static void begin_attention(srv_exchange *x)
 {
     const srv_served *served = model_of(x);
     if (served != NULL)
-        begin_call(x, SRV_ATTENTION, served->model);
+        begin_queued(x, SRV_ATTENTION, served->model);
 }
 
 static void begin_estimate(srv_exchange *x)
@@ -268,7 +287,7 @@ static void begin_estimate(srv_exchange *x)
 
 static void begin_sdpa(srv_exchange *x)
 {
-    begin_call(x, SRV_SDPA, NULL);
+    begin_queued(x, SRV_SDPA, NULL);
 }
 
 static attn_status call_data(srv_exchange *x, const char *bytes, size_t n, attn_error *err)
@@ -329,6 +348,7 @@ static void finish_call(srv_exchange *x)
     }
     int64_t timeout = r->timeout_ms > 0 ? r->timeout_ms : app->request_timeout_ms;
     c->job.deadline_ms = srv_http_started_ms(x) + (timeout < INT32_MAX ? timeout : INT32_MAX);
+    c->job.client_fd = srv_http_socket(x);
     c->job.done = call_done;
     srv_http_suspend(x); /* before the work can end */
     if (srv_infer_submit(app->infer, &c->job, &err) != ATTN_OK) {

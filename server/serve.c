@@ -238,6 +238,7 @@ int srv_serve(const cfg_config *c)
         .num_routes = l.table.n,
         .app = &l.app,
         .observe = observe,
+        .retry_after_s = srv_app_retry_after_s,
     };
     if (start_metrics(&l, &o, &err) != ATTN_OK || srv_http_start(&http, &o, &err) != ATTN_OK)
         goto done;

@@ -26,7 +26,9 @@ home microhttpd.h 'server/http.c'
 home cblas.h 'core/gemm.c'
 home jansson.h 'core/json.c'
 home zip.h 'core/npz.c'
-home immintrin.h 'core/kern_[a-z0-9]*.c'
+home zlib.h 'server/(inflate|deflate).c'
+home png.h 'server/png.c'
+home immintrin.h 'core/kern_[a-z0-9]*.c|core/[a-z0-9]*_wide.c'
 home arm_neon.h 'core/kern_[a-z0-9]*.c'
 find core config server tests -name '*.[ch]' -printf '%f\n' | sort | uniq -d | grep . && say "file names are unique in the tree"
 grep -nE '\b(alloca|sprintf|strcpy|strcat|gets|system|popen)\(' core/*.c config/*.c server/*.c && say "unsafe call"
@@ -39,7 +41,7 @@ if command -v aarch64-linux-gnu-gcc >/dev/null; then
 else
     echo "skipped: arm64: aarch64-linux-gnu-gcc is not installed"
 fi
-flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip cmocka libcurl)
+flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip zlib libpng cmocka libcurl)
 for h in core/*.h config/*.h server/*.h; do
     case $h in core/kern_tile.h | core/kern_rows.h) continue ;; esac # templates for the files that include them
     gcc -std=c11 -D_GNU_SOURCE -I. $flags -Wall -Wextra -Werror -fsyntax-only -x c "$h" || say "$h does not stand alone"
@@ -48,6 +50,7 @@ done
 tidy() {
     local isa="$flags"
     case $1 in
+    *_wide*) isa="-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vbmi2 -mbmi -mbmi2 -mpopcnt" ;;
     *avx2*) isa="-mavx2 -mfma" ;;
     *avx512*) isa="-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma" ;;
     *neon*)

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "server/json_reader.h"
+#include "server/source.h"
 
 /* The fields that these tests read; names and ranks as in API.md. */
 extern const srv_field reading_fields[];
@@ -27,6 +28,22 @@ void reading_expect(const char *body, const char *want);
 
 /* It must fail with this code's name, this pointer and a sentence that contains `says`. */
 void reading_refuse(const char *body, const char *code, const char *pointer, const char *says);
+
+/* A body in any form that is read. */
+typedef struct {
+    srv_body_type type;
+    srv_coding coding;
+    const char *query; /* NULL = none */
+    bool chunked;      /* its length is not told before its end */
+    const void *bytes;
+    size_t n;
+} reading_body;
+
+/* The same two for such a body; .npy is the member inputs_embeds. The first holds that it does not matter
+ * whether the length is told. Bodies over a few hundred bytes are not cut at every place. */
+void reading_body_expect(const reading_body *b, const char *want);
+void reading_body_refuse(const reading_body *b, const char *code, const char *pointer,
+                         const char *says);
 
 /* A growing text. */
 typedef struct {

@@ -79,9 +79,9 @@ static void every_length_and_every_cutting_gives_the_bytes_back(void **state)
 {
     (void)state;
     uint32_t random = 1;
-    for (size_t n = 0; n <= 100; n++) {
-        unsigned char bytes[100], back[128];
-        char text[136], in_pieces[136];
+    for (size_t n = 0; n <= 160; n++) {
+        unsigned char bytes[160], back[192];
+        char text[216], in_pieces[216];
         for (size_t i = 0; i < n; i++) {
             random = random * 1664525u + 1013904223u;
             bytes[i] = (unsigned char)(random >> 24);
@@ -156,18 +156,32 @@ static void each_byte_that_is_not_of_the_alphabet_is_refused_in_each_place(void 
     static const char alphabet[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
+    enum { LONG = 136 };
+
     (void)state;
     for (int c = 0; c < 256; c++) {
-        for (size_t place = 0; place < 4; place++) {
-            char text[9] = "AAAAAAAA";
-            unsigned char bytes[16];
+        for (size_t place = 0; place < LONG; place++) {
+            char text[LONG];
+            unsigned char bytes[LONG];
+            attn_error err = {0};
             size_t length = 0;
+            memset(text, 'A', LONG);
             text[place] = (char)c;
             const char *known = c == 0 ? NULL : strchr(alphabet, c);
-            assert_int_equal(decode(text, 8, 8, bytes, &length, NULL) == ATTN_OK, known != NULL);
+            attn_status rc = decode(text, LONG, LONG, bytes, &length, &err);
             if (known != NULL) {
-                uint32_t want = (uint32_t)(known - alphabet) << (18 - 6 * place);
-                assert_int_equal(bytes[0] << 16 | bytes[1] << 8 | bytes[2], want);
+                const unsigned char *group = bytes + place / 4 * 3;
+                uint32_t want = (uint32_t)(known - alphabet) << (18 - 6 * (place % 4));
+                assert_int_equal(rc, ATTN_OK);
+                assert_int_equal(length, LONG / 4 * 3);
+                assert_int_equal(group[0] << 16 | group[1] << 8 | group[2], want);
+            } else if (c != '=') {
+                char says[32];
+                (void)snprintf(says, sizeof says, "character %zu,", place);
+                assert_int_equal(rc, ATTN_EFORMAT);
+                assert_ptr_equal(strstr(err.text, says), err.text);
+            } else { /* "AAA=" at the end is two bytes */
+                assert_int_equal(rc == ATTN_OK, place == LONG - 1);
             }
         }
     }

@@ -13,15 +13,15 @@
 #include <string.h>
 
 #include "core/decimal.h"
+#include "core/decimal_private.h"
+#include "core/wide.h"
+#include "tests/numbers.h"
 
 static uint64_t seed;
 
-static uint64_t next_random(void) /* splitmix64 */
+static uint64_t next_random(void)
 {
-    uint64_t z = (seed += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    return numbers_next(&seed);
 }
 
 static uint32_t bits_of(float x)
@@ -38,6 +38,13 @@ static float float_of(uint32_t bits)
     return x;
 }
 
+/* The roads through a list: the one that is taken here, and those that other machines take. */
+static const struct {
+    const char *name;
+    attn_f32_scanner *scan;
+} roads[] = {{"attn_f32_scan", attn_f32_scan}, {"attn_f32_scan_words", attn_f32_scan_words}};
+enum { ROADS = sizeof roads / sizeof roads[0] };
+
 /* The C library's strtof() is exact in glibc; the text is exactly n bytes on the heap, so that
  * AddressSanitizer sees one byte too many being read. */
 static void check_text(const char *text)
@@ -53,6 +60,76 @@ static void check_text(const char *text)
     if (ok != (bool)isfinite(want) || (ok && bits_of(got) != bits_of(want)))
         fail_msg("%.60s: got %d %.9g, want %.9g (seed state %llx)", text, ok, (double)got,
                  (double)want, (unsigned long long)seed);
+}
+
+/* A list of numbers that may have a bad one among them, and what reading it must give. */
+typedef struct {
+    char *text;
+    size_t n, capacity;
+    float want[64];
+    size_t count, used; /* up to the first that is bad, not finite or without an end */
+    bool stopped;
+} list;
+
+static void add_text(list *l, const char *text, size_t n)
+{
+    if (l->capacity - l->n <= n) {
+        l->capacity = 2 * (l->n + n) + 1;
+        l->text = realloc(l->text, l->capacity);
+        assert_non_null(l->text);
+    }
+    memcpy(l->text + l->n, text, n);
+    l->n += n;
+}
+
+/* `behind` is what separates it from the next, "]" with what may follow, or nothing. */
+static void add_number(list *l, const char *text, size_t n, const char *behind)
+{
+    float x = strtof(text, NULL);
+
+    add_text(l, text, n);
+    if (!numbers_is_json(text, n) || !isfinite(x) || *behind == '\0')
+        l->stopped = true;
+    if (!l->stopped)
+        l->want[l->count++] = x;
+    add_text(l, behind, strlen(behind));
+    if (!l->stopped)
+        l->used = *behind == ']' ? l->n - strlen(behind) : l->n;
+    l->stopped = l->stopped || *behind == ']';
+}
+
+static void check_list(const list *l)
+{
+    char *exact = malloc(l->n + !l->n);
+
+    assert_non_null(exact);
+    memcpy(exact, l->text, l->n);
+    for (size_t i = 0; i < ROADS; i++) {
+        size_t used = 99999, max = 64;
+        float *got = malloc(max * sizeof *got);
+        assert_non_null(got);
+        size_t count = roads[i].scan(exact, l->n, got, max, &used);
+        if (count != l->count || used != l->used ||
+            memcmp(got, l->want, count * sizeof *got) != 0) {
+            size_t k = 0;
+            while (k < count && k < l->count && bits_of(got[k]) == bits_of(l->want[k]))
+                k++;
+            fail_msg("%.*s\n %s: %zu numbers of %zu bytes, not %zu of %zu; number %zu differs",
+                     (int)l->n, l->text, roads[i].name, count, used, l->count, l->used, k);
+        }
+        free(got);
+        if (count < 2)
+            continue;
+        max = 1 + (size_t)(next_random() % (count - 1)); /* room for less */
+        got = malloc(max * sizeof *got);
+        assert_non_null(got);
+        count = roads[i].scan(exact, l->n, got, max, &used);
+        assert_int_equal(count, max);
+        assert_true(used < l->used && exact[used] != ',' && exact[used] != ' ');
+        assert_memory_equal(got, l->want, max * sizeof *got);
+        free(got);
+    }
+    free(exact);
 }
 
 static void parse_agrees_with_strtof_on_printed_floats(void **state)
@@ -127,6 +204,13 @@ static void parse_rounds_midpoints_to_even_and_their_neighbours_away(void **stat
         (void)snprintf(text, sizeof text, "%.19g", middle);
         check_text(text);
         (void)snprintf(text, sizeof text, "%.17g", middle);
+        check_text(text);
+    }
+    for (int digits = 0; digits < 120;
+         digits++) { /* what is no longer zero, and what is too large */
+        (void)snprintf(text, sizeof text, "%.*e", digits, 0x1p-150);
+        check_text(text);
+        (void)snprintf(text, sizeof text, "%.*e", digits, 0x1.ffffffp127);
         check_text(text);
     }
 }
@@ -263,37 +347,6 @@ static void parse_knows_no_locale(void **state)
     assert_memory_equal(text, "0.5", 3);
 }
 
-/* The grammar of JSON: -? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)? */
-static bool is_json_number(const char *p, const char *end)
-{
-    if (p < end && *p == '-')
-        p++;
-    if (p == end || *p < '0' || *p > '9')
-        return false;
-    if (*p++ != '0') {
-        while (p < end && *p >= '0' && *p <= '9')
-            p++;
-    }
-    if (p < end && *p == '.') {
-        const char *digits = ++p;
-        while (p < end && *p >= '0' && *p <= '9')
-            p++;
-        if (p == digits)
-            return false;
-    }
-    if (p < end && (*p == 'e' || *p == 'E')) {
-        p++;
-        if (p < end && (*p == '+' || *p == '-'))
-            p++;
-        const char *digits = p;
-        while (p < end && *p >= '0' && *p <= '9')
-            p++;
-        if (p == digits)
-            return false;
-    }
-    return p == end;
-}
-
 static void check_printed(float x, size_t *longest)
 {
     char text[ATTN_F32_CHARS + 1];
@@ -302,8 +355,7 @@ static void check_printed(float x, size_t *longest)
 
     assert_true(n > 0 && n < ATTN_F32_CHARS);
     *longest = n > *longest ? n : *longest;
-    if (!is_json_number(text, text + n) || !attn_f32_parse(text, n, &back) ||
-        bits_of(back) != bits_of(x))
+    if (!numbers_is_json(text, n) || !attn_f32_parse(text, n, &back) || bits_of(back) != bits_of(x))
         fail_msg("%.9g is printed as %.*s", (double)x, (int)n, text);
     text[n] = 0;
     if (bits_of(strtof(text, NULL)) != bits_of(x))
@@ -388,36 +440,102 @@ static void print_writes_plain_forms(void **state)
     }
 }
 
-static void scan_reads_what_parse_reads(void **state)
+static void check_lists(size_t lists, unsigned one_bad_in, bool longer)
 {
-    enum { N = 1000 };
-    static char text[N * 40];
-    static float got[N];
+    static const char *const behind[] = {",",      ",",       ", ",
+                                         ",\n   ", ",\t\r\n", ",                    "};
 
+    for (size_t i = 0; i < lists; i++) {
+        list l = {0};
+        size_t length = 1 + (size_t)(next_random() % 40), comma = (size_t)(next_random() % 6);
+        for (size_t k = 0; k < length; k++) {
+            char text[NUMBERS_LONGEST];
+            size_t n = numbers_random(text, &seed, one_bad_in, longer);
+            if (k + 1 == length) /* what is behind the bracket is not ours */
+                add_number(&l, text, n, i % 5 == 0 ? "" : i % 2 == 0 ? "]" : "],1,2,3,4,[5,6]]]");
+            else
+                add_number(&l, text, n, behind[i % 7 == 0 ? (size_t)(next_random() % 6) : comma]);
+        }
+        check_list(&l);
+        free(l.text);
+    }
+}
+
+static void lists_are_read_as_strtof_reads_their_numbers(void **state)
+{
     (void)state;
     seed = 6;
-    for (int round = 0; round < 200; round++) {
-        float want[N];
-        size_t n = 0, used = 0;
-        for (size_t i = 0; i < N; i++) {
-            float x;
-            do
-                x = round % 2 ? float_of((uint32_t)next_random())
-                              : (float)((double)next_random() / 0x1p64);
-            while (!isfinite(x));
-            int length = snprintf(text + n, 40, "%.*g", 1 + round % 17, (double)x);
-            if (!attn_f32_parse(text + n, (size_t)length, &want[i])) { /* FLT_MAX cut short */
-                length = snprintf(text + n, 40, "-0");
-                want[i] = -0.0f;
+    check_lists(30000, 0, false);
+    check_lists(3000, 0, true);
+}
+
+static void lists_are_read_up_to_the_first_number_that_is_none(void **state)
+{
+    (void)state;
+    seed = 7;
+    check_lists(30000, 20, false);
+}
+
+/* Whatever stands in the way of the fast road in each place of its window. */
+static void lists_of_one_form_are_read_with_another_at_any_place(void **state)
+{
+    static const char *const forms[] = {"0", "-1.5", "0.123456789", "-0.12345678901234567",
+                                        "-1.2345678e-05"};
+    static const char *const others[] = {"1e400",
+                                         "01",
+                                         "-",
+                                         "1.",
+                                         ".5",
+                                         "1e",
+                                         "1e+",
+                                         "1e-",
+                                         "1e5.5",
+                                         "0x1",
+                                         "1..2",
+                                         "1.2.3",
+                                         "--1",
+                                         "1-",
+                                         "+1",
+                                         "00",
+                                         "-01.5",
+                                         "NaN",
+                                         "null",
+                                         "\"1\"",
+                                         "[1",
+                                         "1 ",
+                                         "",
+                                         " ",
+                                         "\xb1",
+                                         "1\xb5",
+                                         "1e\xb1",
+                                         "-0",
+                                         "1e-45",
+                                         "0.0000000000000000000000000000000000000000001",
+                                         "100000000000000000000000000000000000000000000000000e-50",
+                                         "16777217",
+                                         "1.00000017881393432617187500",
+                                         "0e0",
+                                         "123456789012345678.9",
+                                         "1e007",
+                                         "1e+07",
+                                         "12E-1"};
+
+    (void)state;
+    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
+        for (size_t o = 0; o < sizeof others / sizeof others[0]; o++) {
+            for (size_t at = 0; at < 40; at++) {
+                list l = {0};
+                for (size_t k = 0; k < 40; k++) {
+                    const char *text = k == at ? others[o] : forms[f];
+                    add_number(&l, text, strlen(text), k == 39 ? "]" : ",");
+                }
+                /* A blank was read with the comma in front of it. */
+                if (l.count == at && strcmp(others[o], " ") == 0 && at > 0)
+                    l.used++;
+                check_list(&l);
+                free(l.text);
             }
-            n += (size_t)length;
-            n += (size_t)snprintf(text + n, 8, "%s", i + 1 == N ? "]" : i % 3 ? "," : ", \n");
         }
-        assert_int_equal(attn_f32_scan(text, n, got, N, &used), N);
-        assert_int_equal(used, n - 1);
-        assert_memory_equal(got, want, sizeof want);
-        assert_int_equal(attn_f32_scan(text, n, got, 7, &used), 7);
-        assert_true(used < n && text[used - 1] != ']');
     }
 }
 
@@ -441,10 +559,12 @@ static void scan_stops_in_front_of_what_it_must_not_judge(void **state)
         char *exact = malloc(n + !n);
         assert_non_null(exact);
         memcpy(exact, cases[i].text, n);
-        size_t count = attn_f32_scan(exact, n, out, 4, &used);
+        for (size_t k = 0; k < ROADS; k++) {
+            size_t count = roads[k].scan(exact, n, out, 4, &used);
+            if (count != cases[i].count || used != cases[i].used)
+                fail_msg("%s: %zu numbers of %zu bytes", cases[i].text, count, used);
+        }
         free(exact);
-        if (count != cases[i].count || used != cases[i].used)
-            fail_msg("%s: %zu numbers of %zu bytes", cases[i].text, count, used);
     }
 }
 
@@ -460,7 +580,12 @@ int main(void)
         cmocka_unit_test(print_gives_json_that_reads_back_as_the_same_bits),
         cmocka_unit_test(print_needs_no_more_digits_than_it_must),
         cmocka_unit_test(print_writes_plain_forms),
-        cmocka_unit_test(scan_reads_what_parse_reads),
+        cmocka_unit_test(lists_are_read_as_strtof_reads_their_numbers),
+        cmocka_unit_test(lists_are_read_up_to_the_first_number_that_is_none),
+        cmocka_unit_test(lists_of_one_form_are_read_with_another_at_any_place),
         cmocka_unit_test(scan_stops_in_front_of_what_it_must_not_judge)};
+
+    if (!attn_is_wide())
+        print_message("skipped: lists read 64 bytes at once: no AVX-512 VBMI2 here\n");
     return cmocka_run_group_tests_name("decimal", tests, NULL, NULL);
 }

@@ -15,16 +15,14 @@
 #include <string.h>
 
 #include "core/base64.h"
+#include "tests/numbers.h"
 #include "tests/reading.h"
 
 static uint64_t seed;
 
-static uint64_t next_random(void) /* splitmix64 */
+static uint64_t next_random(void)
 {
-    uint64_t z = (seed += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    return numbers_next(&seed);
 }
 
 static size_t below(size_t n)
@@ -437,10 +435,77 @@ static void mutated_documents_are_refused_when_the_oracle_refuses_them(void **st
     assert_in_range(accepted, all / 50, all / 2);
 }
 
+/* --- numbers ---------------------------------------------------------------------------------- */
+
+/* Rows of numbers of every form: jansson for the grammar, and strtof(), which is exact, for the values. */
+static size_t compare_numbers(size_t rows, size_t width, unsigned one_bad_in, bool longer)
+{
+    reading_text t = {NULL, 0}, want = {NULL, 0};
+    bool good = true;
+    size_t comma = below(8);
+
+    reading_add(&t, "{\"inputs_embeds\":[");
+    reading_add(&want, "inputs_embeds [%zu,%zu]:", rows, width);
+    for (size_t i = 0; i < rows * width; i++) {
+        char text[NUMBERS_LONGEST];
+        size_t n = numbers_random(text, &seed, one_bad_in, longer);
+        float x = strtof(text, NULL);
+        good = good && numbers_is_json(text, n) && isfinite(x);
+        reading_add(&want, " %.9g", (double)x);
+        if (i > 0)
+            reading_add(&t, i % width == 0 ? "]," : ",");
+        reading_add(&t, "%s%s%s",
+                    i > 0 && comma == 0 ? blank()
+                    : comma == 1        ? " "
+                                        : "",
+                    i % width == 0 ? "[" : "", text);
+    }
+    reading_add(&t, "]]}");
+    attn_json *document = NULL;
+    bool grammar = attn_json_parse(&document, t.p, t.n, "body", NULL) == ATTN_OK;
+    attn_json_free(document);
+    char *told = reading_all_ways(t.p, t.n);
+    bool refused = strncmp(told, "invalid /inputs_embeds", 22) == 0;
+    if (good ? strcmp(told, want.p) != 0 : !refused)
+        fail_msg("%s\n reader: %s\n wanted: %s", t.p, told, good ? want.p : "refused");
+    if (refused && grammar) /* then a value must be the reason */
+        assert_non_null(strstr(told, "is not finite as float32"));
+    free(told);
+    free(want.p);
+    free(t.p);
+    return good;
+}
+
+static void numbers_of_every_form_are_read_as_strtof_reads_them(void **state)
+{
+    size_t accepted = 0, all = 600;
+
+    (void)state;
+    seed = 3;
+    for (size_t i = 0; i < all; i++)
+        accepted += compare_numbers(1 + below(4), 1 + below(8), 0, false);
+    for (size_t i = 0; i < 10; i++)
+        accepted += compare_numbers(1, 1 + below(5), 0, true);
+    assert_in_range(accepted, all / 3, all + 10);
+}
+
+static void damaged_numbers_are_refused(void **state)
+{
+    size_t accepted = 0, all = 400;
+
+    (void)state;
+    seed = 4;
+    for (size_t i = 0; i < all; i++)
+        accepted += compare_numbers(1 + below(2), 1 + below(10), 8, false);
+    assert_in_range(accepted, all / 20, all - all / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_documents_are_read_as_the_oracle_reads_them),
-        cmocka_unit_test(mutated_documents_are_refused_when_the_oracle_refuses_them)};
+        cmocka_unit_test(mutated_documents_are_refused_when_the_oracle_refuses_them),
+        cmocka_unit_test(numbers_of_every_form_are_read_as_strtof_reads_them),
+        cmocka_unit_test(damaged_numbers_are_refused)};
     return cmocka_run_group_tests_name("json_oracle", tests, NULL, NULL);
 }

@@ -38,6 +38,44 @@ static void nested_arrays_become_tensors(void **state)
     reading_expect("{}", "");
 }
 
+/* Long rows of 0 and 1 take a road of their own. */
+static void rows_of_a_mask_may_hold_any_form_at_any_place(void **state)
+{
+    static const struct {
+        const char *text;
+        int value; /* -1 = refused */
+    } forms[] = {{"1", 1},  {"0", 0},   {"true", 1}, {"1.0", 1}, {" 0", 0}, {"1 ", 1}, {"-0", 0},
+                 {"2", -1}, {"01", -1}, {"11", -1},  {"-1", -1}, {"", -1},  {"[]", -1}};
+    enum { ROW = 13 };
+
+    (void)state;
+    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
+        for (int at = 1; at < ROW; at++) {
+            reading_text body = {NULL, 0}, want = {NULL, 0};
+            reading_add(&body, "{'attention_mask':[");
+            reading_add(&want, "attention_mask [2,%d]:", ROW);
+            for (int i = 0; i < 2 * ROW; i++) {
+                const char *digit = i % 3 == 0 ? "1" : "0";
+                reading_add(&body, "%s%s",
+                            i % ROW > 0 ? ","
+                            : i > 0     ? "],["
+                                        : "[",
+                            i == ROW + at ? forms[f].text : digit);
+                reading_add(&want, " %d", i == ROW + at ? forms[f].value : i % 3 == 0);
+            }
+            reading_add(&body, "]]}");
+            char pointer[32];
+            (void)snprintf(pointer, sizeof pointer, "/attention_mask/1/%d", at);
+            if (forms[f].value < 0)
+                reading_refuse(body.p, INVALID, pointer, "");
+            else
+                reading_expect(body.p, want.p);
+            free(body.p);
+            free(want.p);
+        }
+    }
+}
+
 static void a_field_of_min_rank_0_takes_a_bare_element(void **state)
 {
     (void)state;
@@ -698,6 +736,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nested_arrays_become_tensors),
+        cmocka_unit_test(rows_of_a_mask_may_hold_any_form_at_any_place),
         cmocka_unit_test(a_field_of_min_rank_0_takes_a_bare_element),
         cmocka_unit_test(empty_arrays_have_the_shape_of_their_brackets),
         cmocka_unit_test(d10_ragged_batches_may_differ_in_tokens_and_in_nothing_else),

@@ -232,6 +232,38 @@ static void nested_arrays_are_json_and_read_back(void **state)
     free(text);
 }
 
+/* Rows longer than any block in which numbers are printed, with zeros and what is not finite among them. */
+static void long_rows_are_their_numbers_one_by_one(void **state)
+{
+    enum { ROWS = 3, N = 1001 };
+    static float x[ROWS * N];
+    char *want = malloc(ROWS * N * (ATTN_F32_CHARS + 2)), *p = want;
+    uint32_t random = 13;
+
+    (void)state;
+    assert_non_null(want);
+    *p++ = '[';
+    for (size_t i = 0; i < ROWS * N; i++) {
+        x[i] = i / 40 % 3 == 0 ? 0.0f : random_float(&random);
+        *p++ = i % N == 0 ? '[' : ',';
+        if (isfinite(x[i]))
+            p += attn_f32_print(p, x[i]);
+        else
+            p += snprintf(p, 8, "null");
+        if (i % N == N - 1) {
+            *p++ = ']';
+            *p++ = i + 1 < ROWS * N ? ',' : ']';
+        }
+    }
+    *p = '\0';
+    for (size_t n = 0; n < 5000; n = n == 0 ? 64 : n * 2 + 1) {
+        char *text = write_tensor(x, 2, DIM(ROWS, N), false, n);
+        assert_string_equal(text, want);
+        free(text);
+    }
+    free(want);
+}
+
 static void the_bound_is_an_upper_one_and_near(void **state)
 {
     static const size_t dims[][5] = {{4, 3, 2, 1, 5},   {1, 1, 1, 1, 1}, {120, 1, 1, 1, 1},
@@ -315,6 +347,7 @@ int main(void)
         cmocka_unit_test(strings_are_escaped_as_json_asks),
         cmocka_unit_test(the_bytes_do_not_depend_on_how_they_are_cut),
         cmocka_unit_test(nested_arrays_are_json_and_read_back),
+        cmocka_unit_test(long_rows_are_their_numbers_one_by_one),
         cmocka_unit_test(the_bound_is_an_upper_one_and_near),
         cmocka_unit_test(ordinary_numbers_take_more_than_half_the_bound),
         cmocka_unit_test(a_megabyte_of_floats_is_at_most_4_2_megabytes_of_text)};

@@ -11,13 +11,9 @@
 
 #include "core/gemm.h"
 #include "core/kern.h"
+#include "tests/layer_case.h"
 
 enum { LONGEST = 131 };
-
-static const char *const all_levels[] = {"ref", "blas", "avx2", "avx512", "neon"};
-enum { LEVELS = sizeof all_levels / sizeof *all_levels };
-static const char *levels[LEVELS];
-static size_t num_levels;
 
 static uint64_t seed = 1;
 
@@ -36,20 +32,6 @@ static float *random_row(size_t n, float scale)
     return x;
 }
 
-/* How many random cases; an emulator is given fewer. */
-static int cases(void)
-{
-    const char *n = getenv("TEST_CASES");
-    return n != NULL ? atoi(n) : 400;
-}
-
-static void use(size_t level)
-{
-    attn_error err = {0};
-    if (attn_kern_init(levels[level], &err) != ATTN_OK)
-        fail_msg("%s", err.text);
-}
-
 /* n floats that fill whole vectors of the level in use. */
 static size_t whole_vectors(size_t n)
 {
@@ -61,8 +43,8 @@ static size_t whole_vectors(size_t n)
 static void softmax_in_stretches_is_the_softmax_of_the_row(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < num_levels; l++) {
-        use(l);
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
         for (size_t round = 1; round <= LONGEST; round++) {
             enum { ROWS = 3, STRETCHES = 4 };
             size_t n = whole_vectors(round % 48 + 1), ld = n + round % 5,
@@ -91,7 +73,7 @@ static void softmax_in_stretches_is_the_softmax_of_the_row(void **state)
                     want_sum += want;
                     if (!(fabs((double)y[at] * scale[i / n][r] - want) <=
                           want * (5e-7 - 1.5e-7 * d) + 2e-38))
-                        fail_msg("%s: exp(%.9g) = %.9g, not %.9g", levels[l], d,
+                        fail_msg("%s: exp(%.9g) = %.9g, not %.9g", case_levels[l], d,
                                  (double)y[at] * scale[i / n][r], want);
                 }
                 assert_true(fabs((double)sum[r] - want_sum) <= 1e-6 * want_sum);
@@ -107,8 +89,8 @@ static void softmax_in_stretches_is_the_softmax_of_the_row(void **state)
 static void softmax_of_what_is_masked_is_exactly_zero_and_nan_shows(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < num_levels; l++) {
-        use(l);
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
         for (size_t n = 1; n <= 40; n++) {
             size_t room = whole_vectors(n);
             float *x = random_row(room, 1.0F), max = -INFINITY, sum = 0.0F, factor;
@@ -136,8 +118,8 @@ static void softmax_of_what_is_masked_is_exactly_zero_and_nan_shows(void **state
 static void transpose_moves_every_element_and_no_other(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < num_levels; l++) {
-        use(l);
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
         for (size_t round = 0; round < 200; round++) {
             size_t rows = round % 37 + 1, columns = round * 7 % 41 + 1;
             size_t in_stride = columns + round % 3, out_stride = rows + round % 2;
@@ -161,8 +143,8 @@ static void transpose_moves_every_element_and_no_other(void **state)
 static void scale_multiplies_each_element_once(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < num_levels; l++) {
-        use(l);
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
         for (size_t n = 0; n <= LONGEST; n++) {
             float *x = random_row(n, 3.0F), *y = random_row(n, 3.0F);
             (n % 2 == 0 ? attn_kernels.scale : attn_kernels.stream)(y, x, n, 0.3F);
@@ -174,12 +156,31 @@ static void scale_multiplies_each_element_once(void **state)
     }
 }
 
+static void scale_add_scales_what_was_there_once(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
+        for (size_t n = 0; n <= LONGEST; n++) {
+            float *x = random_row(n, 3.0F), *y = random_row(n, 3.0F), *before = random_row(n, 1.0F);
+            memcpy(before, y, n * sizeof *y);
+            attn_kernels.scale_add(y, x, n, 0.3F);
+            for (size_t i = 0; i < n; i++) /* rounded once or twice */
+                assert_true(
+                    fabs((double)y[i] - ((double)before[i] * (double)0.3F + (double)x[i])) <= 5e-7);
+            free(x);
+            free(y);
+            free(before);
+        }
+    }
+}
+
 static void all_finite_sees_one_bad_value_anywhere(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     (void)state;
-    for (size_t l = 0; l < num_levels; l++) {
-        use(l);
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
         for (size_t n = 0; n <= 67; n++) {
             float *x = random_row(n, 3e38F);
             assert_true(attn_kernels.all_finite(x, n));
@@ -226,9 +227,9 @@ static size_t random_size(size_t least, size_t most)
 static void product_agrees_with_plain_sums_and_stays_in_its_tile(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < num_levels; l++) {
-        use(l);
-        for (int round = 0; round < cases(); round++) {
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
+        for (size_t round = 0; round < case_count(400); round++) {
             size_t m = random_size(1, 30), n = random_size(1, attn_kernels.panel);
             size_t k = round % 7 == 0 ? random_size(0, 700) : random_size(0, 40);
             size_t lda = k + 3, ldc = n + 2;
@@ -243,7 +244,7 @@ static void product_agrees_with_plain_sums_and_stays_in_its_tile(void **state)
             p.bias = round % 3 == 1 ? bias : NULL;
             p.add = round % 3 == 2;
             attn_kernels.product(&p);
-            check_product(levels[l], &p, b, before);
+            check_product(case_levels[l], &p, b, before);
             for (size_t i = 0; i < m; i++)
                 assert_memory_equal(c + i * ldc + n, before + i * ldc + n, 2 * sizeof *c);
             free(a);
@@ -256,37 +257,33 @@ static void product_agrees_with_plain_sums_and_stays_in_its_tile(void **state)
     }
 }
 
-static void a_row_has_the_same_bits_among_any_others(void **state)
+static void a_product_cut_at_row_blocks_has_the_same_bits(void **state)
 {
-    enum { M = 29, N = 64, K = 333 };
+    enum { M = 101, N = 64, K = 333 };
     (void)state;
-    for (size_t l = 0; l < num_levels; l++) {
-        use(l);
-        size_t n = N < attn_kernels.panel ? N : attn_kernels.panel;
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
+        size_t n = N < attn_kernels.panel ? N : attn_kernels.panel, block = attn_kernels.row_block;
         float *a = random_row(M * K, 1.0F), *b = random_row(n * K, 1.0F),
               *all = random_row(M * n, 1.0F);
-        float *packed = random_row(attn_packed_floats(K, n), 1.0F), *one = random_row(n, 1.0F);
-        if (attn_kernels.rows_independent) {
-            attn_pack_transposed(packed, K, n, 0, b, n, K);
-            attn_kernels.product(&(attn_product){
-                .m = M, .n = n, .k = K, .a = a, .lda = K, .b = packed, .c = all, .ldc = n});
-            for (size_t i = 0; i < M; i++) {
-                attn_kernels.product(&(attn_product){.m = 1,
-                                                     .n = n,
-                                                     .k = K,
-                                                     .a = a + i * K,
-                                                     .lda = K,
-                                                     .b = packed,
-                                                     .c = one,
-                                                     .ldc = n});
-                assert_memory_equal(one, all + i * n, n * sizeof *one);
-            }
+        float *packed = random_row(attn_packed_floats(K, n), 1.0F),
+              *some = random_row(block * n, 1.0F);
+        attn_product p = {
+            .m = M, .n = n, .k = K, .a = a, .lda = K, .b = packed, .c = all, .ldc = n};
+        attn_pack_transposed(packed, K, n, 0, b, n, K);
+        attn_kernels.product(&p);
+        p.c = some;
+        for (size_t i = 0; i < M; i += block) {
+            p.a = a + i * K;
+            p.m = M - i < block ? M - i : block;
+            attn_kernels.product(&p);
+            assert_memory_equal(some, all + i * n, p.m * n * sizeof *some);
         }
         free(a);
         free(b);
         free(all);
         free(packed);
-        free(one);
+        free(some);
     }
 }
 
@@ -294,8 +291,8 @@ static void a_row_has_the_same_bits_among_any_others(void **state)
 static void packing_in_pieces_is_packing_at_once(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < num_levels; l++) {
-        use(l);
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
         for (int round = 0; round < 60; round++) {
             size_t k = random_size(1, 20), n = random_size(1, 3 * attn_kernels.panel);
             size_t floats = attn_packed_floats(k, n), other = attn_packed_floats(n, k);
@@ -356,7 +353,7 @@ static void the_self_test_passes_here_and_fails_on_a_wrong_product(void **state)
 {
     attn_error err = {0};
     (void)state;
-    use(0);
+    assert_int_equal(attn_kern_init("ref", &err), ATTN_OK);
     assert_int_equal(attn_blas_self_test(&err), ATTN_OK);
     assert_int_equal(attn_kern_init(NULL, &err), ATTN_OK);
     assert_int_equal(attn_blas_prepare(2, &err), ATTN_OK);
@@ -367,25 +364,19 @@ static void the_self_test_passes_here_and_fails_on_a_wrong_product(void **state)
 
 int main(void)
 {
-    for (size_t l = 0; l < LEVELS; l++) {
-        attn_error err = {0};
-        if (attn_kern_init(all_levels[l], &err) == ATTN_OK)
-            levels[num_levels++] = all_levels[l];
-        else
-            printf("skipped: kernels %s: %s\n", all_levels[l], err.text);
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(softmax_in_stretches_is_the_softmax_of_the_row),
         cmocka_unit_test(softmax_of_what_is_masked_is_exactly_zero_and_nan_shows),
         cmocka_unit_test(transpose_moves_every_element_and_no_other),
         cmocka_unit_test(scale_multiplies_each_element_once),
+        cmocka_unit_test(scale_add_scales_what_was_there_once),
         cmocka_unit_test(all_finite_sees_one_bad_value_anywhere),
         cmocka_unit_test(product_agrees_with_plain_sums_and_stays_in_its_tile),
-        cmocka_unit_test(a_row_has_the_same_bits_among_any_others),
+        cmocka_unit_test(a_product_cut_at_row_blocks_has_the_same_bits),
         cmocka_unit_test(packing_in_pieces_is_packing_at_once),
         cmocka_unit_test(unknown_levels_are_refused_by_name),
         cmocka_unit_test(blas_core_names_are_judged_by_what_the_processor_can_do),
         cmocka_unit_test(the_self_test_passes_here_and_fails_on_a_wrong_product),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, case_find_levels, NULL);
 }
