@@ -147,7 +147,7 @@ $(B)/.assets: FORCE
 	@mkdir -p $(B); echo '$(ASSETS)' | cmp -s - $@ || echo '$(ASSETS)' >$@
 
 $(B)/assets_data.c: server/embed.sh $(WEB) $(B)/openapi.json $(B)/.assets
-	server/embed.sh $(ASSETS) >$@ || { rm -f $@; exit 1; }
+	server/embed.sh $(B)/packed $(ASSETS) >$@ || { rm -f $@; exit 1; }
 
 $(B)/assets_data.o: $(B)/assets_data.c
 	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<

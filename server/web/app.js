@@ -9,7 +9,6 @@ import { fromLink, toLink } from './state.js';
 const $ = (id) => document.getElementById(id);
 const map = $('map');
 const MOST_CELLS = 1 << 24; // 64 MiB of float32 come as they are; more comes pooled
-const MOST_FETCHED = 1 << 28; // what is fetched in strips from a server that cannot pool
 const SIDE = 512; // a pooled map's longer side
 const GENERATED = [12, 64, 512];
 
@@ -141,7 +140,7 @@ async function load() {
     } else if (layers.length > 1) {
         throw new Error('All layers of this input are too much for one page: choose a layer.');
     } else {
-        data = await loadPooled(layers[0], heads) ?? await loadInStrips(layers[0], heads);
+        data = await loadPooled(layers[0], heads) ?? await loadOne(layers[0], heads);
     }
     say('');
     map.data = { ...about, ...data, mask: maskOf(one, layerInfo(), data.shape.at(-3)) };
@@ -165,40 +164,17 @@ async function loadPooled(layer, heads) {
     }
 }
 
-/** It does not: exact rows come in strips and are pooled here; of all heads, or of the chosen one. */
-async function loadInStrips(layer, heads) {
-    const { queries, keys } = page.one, plane = queries * keys, chosen = map.getState().head, only = Math.min(heads - 1, typeof chosen === 'number' ? chosen : 0);
-    if (plane > MOST_FETCHED) throw new Error(`A map of ${queries} × ${keys} is too large for this page without pooling. Ask the API for a part of it: return_attentions takes queries and keys ranges.`);
-    const all = heads * plane <= MOST_FETCHED / 4;
-    if (!all && plane <= MOST_CELLS) {
-        const { values } = await ask(layer, { heads: [only] });
-        say(`The server does not pool, so only head ${only} is here.`);
-        return { shape: [1, queries, keys], values, headLabels: [`head ${only}`] };
-    }
-    const list = all ? Array.from({ length: heads }, (_, k) => k) : [only], bq = Math.ceil(queries / SIDE), bk = Math.ceil(keys / SIDE);
-    const rows = Math.ceil(queries / bq), cols = Math.ceil(keys / bk), values = new Float32Array(list.length * rows * cols).fill(-Infinity);
-    const strip = Math.max(1, Math.floor((1 << 22) / (keys * list.length)));
-    for (let from = 0; from < queries; from += strip) {
-        const to = Math.min(queries, from + strip);
-        say(`Rows ${from} to ${to} of ${queries}…`);
-        const part = await ask(layer, { heads: list, queries: [from, to] }, () => {});
-        for (let n = 0; n < list.length; n++) {
-            for (let i = from; i < to; i++) {
-                const at = (n * (to - from) + i - from) * keys, out = (n * rows + Math.floor(i / bq)) * cols;
-                for (let j = 0; j < keys; j++) {
-                    const k = out + Math.floor(j / bk);
-                    if (part.values[at + j] > values[k]) values[k] = part.values[at + j];
-                }
-            }
-        }
-    }
-    return { shape: [list.length, queries, keys], values, pooled: { kind: 'max', block: [bq, bk] }, ...(all ? {} : { headLabels: [`head ${only}`] }) };
+/** It does not: the chosen head alone, if that is not too much. */
+async function loadOne(layer, heads) {
+    const { queries, keys } = page.one, { head } = map.getState(), only = Math.min(heads - 1, typeof head === 'number' ? head : 0);
+    if (queries * keys > MOST_CELLS) throw new Error(`A map of ${queries} × ${keys} is too large for this page, and the server does not pool. Ask the API for a part of it: return_attentions takes queries and keys.`);
+    const { values } = await ask(layer, { heads: [only] });
+    return { shape: [1, queries, keys], values, headLabels: [`head ${only}`] };
 }
 
 map.addEventListener('attention-need', guard(async ({ detail }) => {
     const { head, queries, keys } = detail, data = map.data;
-    const real = data.headLabels ? Number(/\d+$/.exec(data.headLabels[head])[0]) : head;
-    const { values } = await ask(page.layer, { heads: [real], queries, keys }, () => {});
+    const { values } = await ask(page.layer, { heads: [head], queries, keys }, () => {});
     if (map.data === data) map.refine({ head, queries, keys, values });
 }));
 

@@ -24,6 +24,18 @@ const KEYS = [
 const MOST_TOKENS = 3000, LOG_FLOOR = 1e-4, MOST_TILES = 1 << 24;
 const MODULES = ['colour', 'data', 'dom', 'state', 'pane', 'arcs', 'export', 'legend', 'side', 'style', 'element'];
 
+/** The least and the largest finite value of a part of a matrix. */
+function extremes(values, cols, r0, r1, c0, c1) {
+    let low = Infinity, high = -Infinity;
+    for (let r = r0; r < r1; r++) {
+        for (let k = r * cols + c0; k < r * cols + c1; k++) {
+            const v = values[k];
+            if (v - v === 0) { if (v < low) low = v; if (v > high) high = v; }
+        }
+    }
+    return low > high ? { low: 0, high: 1 } : { low, high };
+}
+
 const hue = (colour) => { const i = h('i', { className: 'hue' }); i.style.backgroundColor = colour; return i; };
 
 export class AttentionMap extends HTMLElement {
@@ -291,16 +303,6 @@ export class AttentionMap extends HTMLElement {
     #limits(made, lay, diverging) {
         const s = this.#state, d = made.d, likely = d.stage === 'probabilities' && d.low >= 0 && d.high <= 1.001;
         let full = likely ? { low: 0, high: 1 } : { low: d.low, high: d.high };
-        const extremes = (values, cols, r0, r1, c0, c1) => {
-            let low = Infinity, high = -Infinity;
-            for (let r = r0; r < r1; r++) {
-                for (let k = r * cols + c0; k < r * cols + c1; k++) {
-                    const v = values[k];
-                    if (v - v === 0) { if (v < low) low = v; if (v > high) high = v; }
-                }
-            }
-            return low > high ? { low: 0, high: 1 } : { low, high };
-        };
         if (diverging) {
             if (!made.most && made.done) { const e = extremes(made.values, d.cols, 0, d.rows, 0, d.cols); made.most = Math.max(-e.low, e.high) || 1; }
             full = { low: -(made.most ?? 1), high: made.most ?? 1 };
@@ -377,19 +379,23 @@ export class AttentionMap extends HTMLElement {
         return { dpr, width, height };
     }
 
-    #draw(pane, head, what) {
-        const made = this.#levels(head, what), { dpr, width, height } = this.#canvases(pane), diverging = what === 'difference';
-        const ctx = pane.map.getContext('2d'), ink = this.#ink(), d = made.d;
-        const lay = layout(ctx, d, width, height, this.#state.zoom, this.#inkFor.font);
-        Object.assign(pane, { layout: lay, d, made, head });
-        if (!made.levels) return { made, lay, diverging };
+    /** All that drawPane() wants, for the screen or a file. */
+    #describe(head, what, width, height, dpr) {
+        const made = this.#levels(head, what), diverging = what === 'difference', ink = this.#ink(), { font } = this.#inkFor, { d } = made;
+        const lay = layout(this.#ui.measure, d, width, height, this.#state.zoom, font);
+        if (!made.levels) return { made, d, lay, diverging };
+        const tiles = this.#state.scale !== 'row' && what === 'head' ? d.tiles.filter((t) => t.head === head) : [];
         const { full, limits } = this.#limits(made, lay, diverging);
-        const colours = this.#table(limits, diverging), plain = this.#state.scale !== 'row' && !diverging;
-        const at = { query: this.#cell.query, key: this.#cell.key };
-        pane.drawn = { d, levels: made.levels, colours, tiles: plain && what === 'head' ? d.tiles.filter((t) => t.head === head) : [], layout: lay, ink, font: this.#inkFor.font, dpr, at, full, limits, diverging };
-        const used = drawPane(ctx, pane.drawn);
+        return { made, d, lay, diverging, full, limits, levels: made.levels, colours: this.#table(limits, diverging), tiles, layout: lay, ink, font, dpr, at: this.#cell };
+    }
+
+    #draw(pane, head, what) {
+        const { dpr, width, height } = this.#canvases(pane), p = this.#describe(head, what, width, height, dpr);
+        Object.assign(pane, { layout: p.lay, d: p.d, head, drawn: p.levels ? p : null });
+        if (!p.levels) return p;
+        p.used = drawPane(pane.map.getContext('2d'), p);
         this.#drawOver(pane);
-        return { made, lay, full, limits, diverging, used };
+        return p;
     }
 
     #drawOver(pane) {
@@ -456,37 +462,20 @@ export class AttentionMap extends HTMLElement {
         return { made, ...this.#limits(made, null, false) };
     }
 
-    #paintThumb(canvas, head, side) {
-        const t = this.#thumb(head), s = this.#state, d = this.#d, ink = this.#ink();
+    /** Paints at one pixel a cell; the style sheet makes it larger. */
+    #paintThumb(canvas, head) {
+        const t = this.#thumb(head), s = this.#state;
         if (!t) return;
-        let limits = { low: 0, high: 1 };
-        const likely = d.stage === 'probabilities' && d.low >= 0 && d.high <= 1.001;
-        if (s.scale === 'log') limits = { low: (likely ? 1 : d.high || 1) * LOG_FLOOR, high: likely ? 1 : d.high || 1, log: true };
-        else if (s.scale === 'absolute') limits = likely ? limits : { low: d.low, high: d.high };
-        else {
-            let low = likely ? 0 : Infinity, high = -Infinity;
-            for (const v of t.values) if (v - v === 0) { low = Math.min(low, v); high = Math.max(high, v); }
-            limits = high > low ? { low, high } : limits;
+        let { limits } = this.#limits({ d: this.#d }, null, false);
+        if (['head', 'row', 'visible'].includes(s.scale)) {
+            const own = extremes(t.values, t.cols, 0, t.rows, 0, t.cols);
+            limits = { low: Math.min(0, own.low), high: own.high || 1 };
         }
-        const key = [head, side, s.scale, s.colormap, ink.ground, t.values.length].join(' ');
-        if (canvas.painted === key && canvas.of === t) return;
-        canvas.painted = key;
-        canvas.of = t;
-        const long = Math.max(t.rows, t.cols), sx = side / long;
-        canvas.width = Math.max(1, Math.round(t.cols * sx));
-        canvas.height = Math.max(1, Math.round(t.rows * sx));
-        const g = canvas.getContext('2d'), lut = this.#lut();
-        g.fillStyle = ink.soft;
-        g.fillRect(0, 0, canvas.width, canvas.height);
-        for (let y = 0; y < t.rows; y++) {
-            for (let x = 0; x < t.cols; x++) {
-                const v = t.values[y * t.cols + x];
-                if (v - v !== 0) continue;
-                g.fillStyle = css(colourOf(v, limits, lut));
-                const x0 = Math.round((x * canvas.width) / t.cols), y0 = Math.round((y * canvas.height) / t.rows);
-                g.fillRect(x0, y0, Math.round(((x + 1) * canvas.width) / t.cols) - x0, Math.round(((y + 1) * canvas.height) / t.rows) - y0);
-            }
-        }
+        const lut = this.#lut(), image = new ImageData(t.cols, t.rows), out = new Uint32Array(image.data.buffer);
+        t.values.forEach((v, k) => { if (v - v === 0) out[k] = colourOf(v, limits, lut); });
+        canvas.width = t.cols;
+        canvas.height = t.rows;
+        canvas.getContext('2d').putImageData(image, 0, 0);
     }
 
     #headButton(head) {
@@ -515,7 +504,7 @@ export class AttentionMap extends HTMLElement {
         return all.sort((a, b) => sign * (this.#facts[a][s.sort] - this.#facts[b][s.sort]) || a - b);
     }
 
-    #fill(node, heads, side, name) {
+    #fill(node, heads, name) {
         const key = heads.join();
         if (node.filledWith !== key || node.filledFor !== this.#d) {
             node.replaceChildren(...heads.map((x) => this.#headButton(x)));
@@ -535,13 +524,13 @@ export class AttentionMap extends HTMLElement {
         }
         const self = this;
         node.stop?.();
-        node.stop = inSlices((function* () { for (const b of todo.reverse()) { self.#paintThumb(b.canvas, b.head, side); yield; } })(), () => {}, () => {});
+        node.stop = inSlices((function* () { for (const b of todo.reverse()) { self.#paintThumb(b.canvas, b.head); yield; } })(), () => {}, () => {});
     }
 
     #renderHeads() {
         if (this.#ui.heads.hidden) return;
         const d = this.#d, per = d.heads / d.layers;
-        this.#fill(this.#ui.heads, ['mean', 'max', ...Array.from({ length: d.heads }, (_, k) => k)], 76, (x) => (typeof x === 'string' ? `${x}\nof ${this.#state.selection.length || 'all'}`
+        this.#fill(this.#ui.heads, ['mean', 'max', ...Array.from({ length: d.heads }, (_, k) => k)], (x) => (typeof x === 'string' ? `${x}\nof ${this.#state.selection.length || 'all'}`
             : d.layers > 1 ? `${Math.floor(x / per)}·${x % per}` : String(x)));
     }
 
@@ -553,9 +542,9 @@ export class AttentionMap extends HTMLElement {
         this.#ui.grid.style.gridTemplateColumns = d.layers > 1 && s.sort === 'index' && d.heads / d.layers <= 16 ? `repeat(${d.heads / d.layers}, minmax(64px, 1fr))` : '';
         this.#ui.grid.classList.toggle('few', d.heads <= 12);
         const note = { entropy: (f) => `${f.entropy.toFixed(2)} bits`, first: (f) => `${f.first.toFixed(3)} to the first`, diagonal: (f) => `${f.diagonal.toFixed(3)} near the diagonal` }[s.sort];
-        this.#fill(this.#ui.grid, this.#order(), 264, (x) => headName(d, x) + (note ? `\n${note(this.#facts[x])}` : ''));
+        this.#fill(this.#ui.grid, this.#order(), (x) => headName(d, x) + (note ? `\n${note(this.#facts[x])}` : ''));
         const preview = this.#ui.side.preview;
-        this.#paintThumb(preview, this.#head, 480);
+        this.#paintThumb(preview, this.#head);
         return this.#limitsFor(this.#head);
     }
 
@@ -827,34 +816,25 @@ export class AttentionMap extends HTMLElement {
 
     /* --- files ------------------------------------------------------------------------------------ */
 
-    #exported(scale, ground = true) {
-        const s = this.#state, pane = { ...this.#ui.panes[0] }, ink = this.#ink();
-        const made = this.#levels(s.head, s.view === 'compare' && s.compare === 'difference' ? 'difference' : 'head');
-        const width = pane.node.clientWidth || 800, height = pane.node.clientHeight || 600, canvas = document.createElement('canvas');
-        const lay = layout(canvas.getContext('2d'), made.d, width, height, s.zoom, this.#inkFor.font), diverging = s.view === 'compare' && s.compare === 'difference';
-        const { full, limits } = this.#limits(made, lay, diverging);
-        return {
-            d: made.d, levels: made.levels, colours: this.#table(limits, diverging), tiles: made.d.tiles.filter((t) => t.head === s.head), layout: lay, ink, font: this.#inkFor.font, dpr: scale, full, limits, lut: this.#lut(diverging && 'diverging'),
-            ground: ground ? ink.ground : null, canvas, name: [this.#d.title, headName(this.#d, s.head)].filter(Boolean).join(' · '), words: diverging ? 'A − B' : `scale: ${NAMES[s.scale]}; ${this.#poolWords(pickLevel(made.levels, lay.sx, lay.sy))}`,
-        };
+    #exported(scale) {
+        const s = this.#state, { node } = this.#ui.panes[0], what = s.view === 'compare' && s.compare === 'difference' ? 'difference' : 'head';
+        const p = this.#describe(s.head, what, node.clientWidth || 800, node.clientHeight || 600, scale), words = this.#poolWords(pickLevel(p.levels, p.lay.sx, p.lay.sy));
+        return { ...p, at: null, lut: this.#lut(p.diverging && 'diverging'), ground: p.ink.ground, name: [this.#d.title, headName(this.#d, s.head)].filter(Boolean).join(' · '), words: p.diverging ? 'A − B' : `scale: ${NAMES[s.scale]}; ${words}` };
     }
 
     #legendOn(g, p) {
-        const y = p.layout.height + 8, x = p.layout.box.x;
-        for (let k = 0; k < 220; k++) {
-            g.fillStyle = css(colourOf(p.full.log ? p.full.low * (p.full.high / p.full.low) ** (k / 219) : p.full.low + ((p.full.high - p.full.low) * k) / 219, p.limits, p.lut));
-            g.fillRect(x + k, y, 1.5, 10);
-        }
+        const y = p.layout.height + 8, { x } = p.layout.box, say = (v) => shortest(Number(v.toPrecision(3)));
+        g.drawImage(this.#ui.legend.bar, x, y, 220, 10);
         g.fillStyle = p.ink.muted;
         g.font = `11px ${p.font}`;
         g.textBaseline = 'alphabetic';
         g.textAlign = 'left';
-        g.fillText(`${shortest(Number(p.full.low.toPrecision(3)))} to ${shortest(Number(p.full.high.toPrecision(3)))} · ${visible(p.name, 80)} · ${p.words}`, x, y + 26);
+        g.fillText(`${say(p.full.low)} to ${say(p.full.high)} · ${visible(p.name, 80)} · ${p.words}`, x, y + 26);
     }
 
     /** A picture: of the view at 1, 2 or 4 times its size, or {exact: true}: one pixel a cell. */
     async toBlob({ scale = 1, exact = false, type = 'image/png' } = {}) {
-        const p = this.#exported(scale), { canvas } = p, g = canvas.getContext('2d');
+        const p = this.#exported(scale), canvas = h('canvas'), g = canvas.getContext('2d');
         if (exact) {
             const l = p.levels[0];
             canvas.width = l.cols;
@@ -881,7 +861,7 @@ export class AttentionMap extends HTMLElement {
     toSVG() {
         const p = this.#exported(1);
         p.picture = () => {
-            const l = p.layout, c = document.createElement('canvas'), g = c.getContext('2d');
+            const l = p.layout, c = h('canvas'), g = c.getContext('2d');
             c.width = Math.min(4096, Math.ceil(Math.min(l.box.w, (p.d.keys - l.x) * l.sx)));
             c.height = Math.min(4096, Math.ceil(Math.min(l.box.h, (p.d.queries - l.y) * l.sy)));
             paintCells(g, p.levels, p.colours, { x: l.x, y: l.y, sx: l.sx, sy: l.sy }, { x: 0, y: 0, w: c.width, h: c.height });
@@ -1031,6 +1011,7 @@ export class AttentionMap extends HTMLElement {
         ui.none = h('div', { className: 'none' });
         ui.live = h('div', { className: 'spoken', part: 'live', 'aria-live': 'polite' });
         ui.probe = h('i', { hidden: true });
+        ui.measure = h('canvas').getContext('2d');
         root.append(ui.toolbar, ui.message, ui.heads, ui.body, ui.none, ui.live, h('p', { id: 'keys', hidden: true, textContent: 'Arrow keys move between cells, question mark lists all keys.' }), ui.probe, ui.help);
         root.addEventListener('keydown', (e) => this.#onKey(e));
         document.addEventListener('pointerdown', (e) => {

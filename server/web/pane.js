@@ -175,7 +175,7 @@ function drawLabels(ctx, l, d, ink, font, at) {
             ctx.fillText(t.index, 0, 0);
             ctx.font = `${here ? '600 ' : ''}${FONT}px ${font}`;
             ctx.fillStyle = here ? ink.accent : ink.text;
-            if (t.word) ctx.fillText(fitted(ctx, t.word, l.side), -wide - 5, 0);
+            if (t.word) ctx.fillText(fitted(ctx, t.word, l.side * 1.12), -wide - 5, 0);
         } else {
             ctx.textAlign = t.word && t.angle === -45 ? 'center' : 'left';
             ctx.font = `10px ${font}`;
@@ -187,7 +187,7 @@ function drawLabels(ctx, l, d, ink, font, at) {
             if (t.angle === -90 && t.word) { ctx.fillText(t.index, 0, 0); ctx.translate(ctx.measureText(t.index).width + 5, 0); }
             ctx.font = `${here ? '600 ' : ''}${FONT}px ${font}`;
             ctx.fillStyle = here ? ink.accent : ink.text;
-            if (t.word) ctx.fillText(fitted(ctx, t.word, l.words), t.angle === -45 ? 2 : 0, 0);
+            if (t.word) ctx.fillText(fitted(ctx, t.word, l.words * 1.12), t.angle === -45 ? 2 : 0, 0);
         }
         ctx.restore();
     }

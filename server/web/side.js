@@ -25,7 +25,7 @@ export class Side {
         this.table = h('table', { part: 'table' }, h('caption'), h('thead', {}, h('tr', {},
             ...['rank', 'key', 'weight'].map((textContent) => h('th', { scope: 'col', textContent })))), h('tbody'));
         this.more = h('button', { type: 'button', textContent: 'More of the row', onclick: () => { this.rows += 40; owner.refresh(); } });
-        this.preview = h('canvas', { className: 'preview', width: 480, height: 480, hidden: true });
+        this.preview = h('canvas', { className: 'preview', hidden: true });
         this.preview.setAttribute('aria-hidden', 'true');
         this.node = h('aside', { className: 'side', part: 'readout', 'aria-label': 'Values', tabIndex: 0 },
             this.title, this.preview, this.where, this.value, this.note, this.facts, this.table, this.more);

@@ -1,15 +1,13 @@
 // style.js: the look of the element. Pages change it through the custom properties and ::part().
 
-const LIGHT = `--ground:#fff;--panel:#f5f6f8;--soft:#e6ecf5;--text:#18202b;--muted:#566274;--line:#d3d8e0;--accent:#1d5bb8;--on:#fff;`;
-const DARK = `--ground:#11151b;--panel:#191f27;--soft:#253246;--text:#e7ebf1;--muted:#9caabb;--line:#37414e;--accent:#86b7ff;--on:#0b1420;`;
-
 export const STYLE = `
-:host { ${LIGHT} display:flex; flex-direction:column; gap:10px; min-height:420px; box-sizing:border-box; color-scheme:light;
+:host { --ground:light-dark(#fff,#11151b); --panel:light-dark(#f5f6f8,#191f27); --soft:light-dark(#e6ecf5,#253246); --text:light-dark(#18202b,#e7ebf1);
+  --muted:light-dark(#566274,#9caabb); --line:light-dark(#d3d8e0,#37414e); --accent:light-dark(#1d5bb8,#86b7ff); --on:light-dark(#fff,#0b1420);
+  display:flex; flex-direction:column; gap:10px; min-height:420px; box-sizing:border-box; color-scheme:light dark;
   color:var(--attention-map-text,var(--text)); background:var(--attention-map-background,var(--ground));
   font:14px/1.45 var(--attention-map-font,system-ui,sans-serif); }
 :host([hidden]) { display:none; }
-@media (prefers-color-scheme:dark) { :host(:not([theme=light])) { ${DARK} color-scheme:dark; } }
-:host([theme=dark]) { ${DARK} color-scheme:dark; }
+:host([theme=light]) { color-scheme:light; } :host([theme=dark]) { color-scheme:dark; }
 @media (prefers-contrast:more) { :host { --muted:var(--text); --line:var(--text); } }
 :host { --ink:var(--attention-map-text,var(--text)); --bg:var(--attention-map-background,var(--ground)); --act:var(--attention-map-accent,var(--accent)); }
 * { box-sizing:border-box; }
@@ -45,7 +43,7 @@ summary[data-count]::before { content:attr(data-count) " "; color:var(--act); fo
 .pair { display:grid; grid-template-columns:1fr 1fr; gap:6px; } .three { display:grid; grid-template-columns:repeat(3,1fr); gap:6px; }
 .heads { display:flex; gap:6px; overflow-x:auto; padding:4px; margin:-4px; scrollbar-width:thin; flex:none; }
 .head { display:grid; gap:2px; justify-items:center; padding:3px; min-width:46px; min-height:0; border-radius:8px; font-size:11.5px; line-height:1.2; flex:none; }
-.head canvas { width:38px; height:38px; image-rendering:pixelated; border-radius:3px; display:block; background:var(--panel); }
+.head canvas, .preview { width:38px; height:38px; object-fit:contain; image-rendering:pixelated; border-radius:3px; display:block; background:var(--panel); }
 .head[aria-pressed=true] { border-color:var(--act); box-shadow:inset 0 0 0 1px var(--act); background:var(--soft); font-weight:600; }
 .head.chosen { border-style:dashed; border-color:var(--act); }
 .body { display:grid; grid-template-columns:minmax(0,1fr) 270px; gap:14px; flex:1; min-height:0; }
@@ -61,7 +59,7 @@ summary[data-count]::before { content:attr(data-count) " "; color:var(--act); fo
 .grid { display:grid; grid-template-columns:repeat(auto-fill,minmax(132px,1fr)); gap:10px; padding:4px; align-content:start; }
 .grid.few { grid-template-columns:repeat(auto-fill,minmax(190px,1fr)); }
 .grid .head { font-size:13px; padding:7px; width:100%; }
-.grid .head canvas { width:100%; height:auto; aspect-ratio:1; object-fit:contain; }
+.grid .head canvas, .preview { width:100%; height:auto; aspect-ratio:1; }
 .grid small { color:var(--muted); font-weight:400; }
 .tokens { padding:14px; font-size:18px; line-height:2.05; align-content:start; }
 .tokens h3 { font-size:12.5px; color:var(--muted); font-weight:500; margin:6px 0 2px; line-height:1.4; }
@@ -95,9 +93,9 @@ dialog { background:var(--bg); color:var(--ink); border:1px solid var(--line); b
 dialog h2 { margin:0 0 8px; font-size:17px; } dialog p { margin:8px 0; } dialog dl { gap:4px 14px; } dialog dd { text-align:start; }
 kbd { font:inherit; font-size:12.5px; border:1px solid var(--line); border-radius:4px; padding:0 5px; background:var(--panel); }
 :host([controls=none]) .bar { display:none; }
-@media (max-width:760px) { .body { grid-template-columns:minmax(0,1fr); } .stage { min-height:min(440px,80vh); } .side { overflow:visible; } .tabs button { padding:4px 10px; } .grow { display:none; }
+@media (max-width:760px) { .body { grid-template-columns:minmax(0,1fr); } .stage { min-height:370px; } .side { overflow:visible; } .tabs button { padding:4px 10px; } .grow { display:none; }
   .menu { inset-inline:0 auto; } .grid { grid-template-columns:repeat(auto-fill,minmax(96px,1fr)); } }
-@media (forced-colors:active) { :host, :host(:not([theme=light])), :host([theme]) { --ground:Canvas; --panel:Canvas; --soft:Canvas; --text:CanvasText; --muted:CanvasText; --line:CanvasText; --accent:Highlight; --on:HighlightText; }
+@media (forced-colors:active) { :host { --ground:Canvas; --panel:Canvas; --soft:Canvas; --text:CanvasText; --muted:CanvasText; --line:CanvasText; --accent:Highlight; --on:HighlightText; }
   .tabs button[aria-selected=true], .colours canvas, .head canvas { forced-color-adjust:none; } .tokens span { forced-color-adjust:none; } }
 @media (prefers-reduced-motion:no-preference) { button, summary { transition:background-color .12s; } }
 `;
