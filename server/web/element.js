@@ -171,7 +171,7 @@ export class AttentionMap extends HTMLElement {
         if (this.#d) this.#adopt();
         if ('selection' in change) { this.#sums.clear(); this.#drop((key) => /"(mean|max)"/.test(key)); }
         if (JSON.stringify(this.#state) === before) return;
-        this.#reflect();
+        this.#reflect(change);
         this.refresh();
         if (speak) this.#speak();
         this.dispatchEvent(new CustomEvent('attention-statechange', { bubbles: true, composed: true, detail: this.getState() }));
@@ -187,9 +187,11 @@ export class AttentionMap extends HTMLElement {
         s.key = within(s.key, d.keys);
     }
 
-    #reflect() {
+    /** Only what changed: the others may be attributes that the parser has not told us of yet. */
+    #reflect(change) {
         this.#quiet = true;
         for (const [name, field] of Object.entries(REFLECTED)) {
+            if (!(field in change) && !(name === 'heads' && 'selection' in change)) continue;
             const value = name === 'heads' && this.#state.selection.length ? this.#state.selection.join(',') : String(this.#state[field]);
             if (this.getAttribute(name) !== value) this.setAttribute(name, value);
         }
