@@ -132,4 +132,9 @@ ATTN_NODISCARD attn_status attn_prepare(const attn_layer *layer, const attn_head
                                         float *keys, attn_pool *pool, void *workspace,
                                         const atomic_bool *cancel, attn_error *err);
 
+/* Copies keys (or values) [j0, j1) of key head g out of what attn_prepare() packed for a sequence of s_len
+ * keys: out is [j1 - j0][d] or [j1 - j0][e], what key_out and value_out would hold. */
+void attn_unpack_keys(const attn_heads *heads, size_t s_len, const float *keys, bool values,
+                      size_t g, size_t j0, size_t j1, float *out);
+
 #endif

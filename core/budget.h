@@ -9,7 +9,7 @@
 
 typedef struct {
     size_t limit;              /* written before it is shared */
-    _Atomic size_t used, peak; /* bytes reserved now, and the most ever */
+    _Atomic size_t used, peak; /* bytes reserved now, and the most since someone made it 0 */
 } attn_budget;
 
 void attn_budget_init(attn_budget *b, size_t limit);

@@ -1,73 +1,13 @@
 #include "server/answer.h"
 
-static const char *const intermediate_names[SRV_INTERMEDIATES] = {"query", "key", "value",
-                                                                  "logsumexp", "context"};
+#include <string.h>
 
-/* One sequence's shape in each result, without the batch dimension; returns the rank. */
-typedef size_t shape_of(const srv_request *r, const srv_sizes *z, size_t *dim);
+#include "server/pieces.h"
 
-static size_t output_shape(const srv_request *r, const srv_sizes *z, size_t *dim)
-{
-    if (r->layer != NULL) {
-        dim[0] = z->t;
-        dim[1] = r->d_out;
-        return 2;
-    }
-    dim[0] = r->heads.num_heads;
-    dim[1] = z->t;
-    dim[2] = r->heads.v_head_dim;
-    return 3;
-}
-
-static size_t map_shape(const srv_request *r, const srv_sizes *z, size_t *dim)
-{
-    size_t rank = 0;
-    if (r->options.reduce == ATTN_REDUCE_NONE)
-        dim[rank++] = r->options.num_heads;
-    dim[rank++] = z->map_rows;
-    dim[rank++] = z->map_columns;
-    return rank;
-}
-
-static size_t query_shape(const srv_request *r, const srv_sizes *z, size_t *dim)
-{
-    dim[0] = r->heads.num_heads;
-    dim[1] = z->t;
-    dim[2] = r->heads.head_dim;
-    return 3;
-}
-
-static size_t key_shape(const srv_request *r, const srv_sizes *z, size_t *dim)
-{
-    dim[0] = r->heads.num_kv_heads;
-    dim[1] = z->s;
-    dim[2] = r->heads.head_dim;
-    return 3;
-}
-
-static size_t value_shape(const srv_request *r, const srv_sizes *z, size_t *dim)
-{
-    (void)key_shape(r, z, dim);
-    dim[2] = r->heads.v_head_dim;
-    return 3;
-}
-
-static size_t logsumexp_shape(const srv_request *r, const srv_sizes *z, size_t *dim)
-{
-    dim[0] = r->heads.num_heads;
-    dim[1] = z->t;
-    return 2;
-}
-
-static size_t context_shape(const srv_request *r, const srv_sizes *z, size_t *dim)
-{
-    dim[0] = z->t;
-    dim[1] = r->heads.num_heads * r->heads.v_head_dim;
-    return 2;
-}
-
-static shape_of *const intermediate_shapes[SRV_INTERMEDIATES] = {
-    query_shape, key_shape, value_shape, logsumexp_shape, context_shape};
+static const char *const result_names[SRV_RESULTS] = {
+    [SRV_QUERY] = "query",         [SRV_KEY] = "key",         [SRV_VALUE_HEADS] = "value",
+    [SRV_LOGSUMEXP] = "logsumexp", [SRV_CONTEXT] = "context", [SRV_OUTPUTS] = "outputs",
+    [SRV_MAPS] = "attentions"};
 
 /* A result as it leaves: one tensor, or in a ragged batch a list of them. Calls `emit` for each. */
 typedef struct {
@@ -78,11 +18,12 @@ typedef struct {
 
 static void emit(sink *s, const float *data, size_t rank, const size_t *dim)
 {
-    if (s->w != NULL) {
-        srv_json_writer_tensor(s->w, data, rank, dim, s->r->base64);
-        return;
-    }
     size_t count = 1;
+
+    if (s->w != NULL && s->r->plan.streamed)
+        srv_json_writer_tensor_in_parts(s->w, rank, dim, s->r->base64);
+    else if (s->w != NULL)
+        srv_json_writer_tensor(s->w, data, rank, dim, s->r->base64);
     for (size_t i = 0; i < rank; i++)
         count *= dim[i];
     s->bytes += srv_json_writer_bound(count, rank, dim, s->r->base64);
@@ -92,33 +33,37 @@ static void text(sink *s, const char *t, size_t n)
 {
     if (s->w != NULL)
         srv_json_writer_raw(s->w, t, n);
-    else
-        s->bytes += n;
+    s->bytes += n;
 }
 
-static void emit_result(sink *s, const srv_result *result, shape_of *shape)
+static void emit_result(sink *s, srv_result_name which)
 {
     const srv_request *r = s->r;
-    size_t dim[5];
+    const srv_result *result = &r->results[which];
+    srv_shape shape;
+    size_t dim[4];
 
     if (r->single) {
-        size_t rank = shape(r, &r->sizes[0], dim);
-        emit(s, result->data, rank, dim);
+        shape = srv_shape_of(r, which, &r->sizes[0]);
+        emit(s, result->data, shape.rank, shape.dim);
         return;
     }
     if (!r->ragged) {
         static const srv_sizes none;
+        shape = srv_shape_of(r, which, r->batch == 0 ? &none : &r->sizes[0]);
         dim[0] = r->batch;
-        size_t rank = shape(r, r->batch == 0 ? &none : &r->sizes[0], dim + 1);
-        emit(s, result->data, rank + 1, dim);
+        for (size_t i = 0; i < shape.rank; i++)
+            dim[i + 1] = shape.dim[i];
+        emit(s, result->data, shape.rank + 1, dim);
         return;
     }
     text(s, "[", 1);
     for (size_t b = 0; b < r->batch; b++) {
-        size_t rank = shape(r, &r->sizes[b], dim);
+        shape = srv_shape_of(r, which, &r->sizes[b]);
         if (b != 0)
             text(s, ",", 1);
-        emit(s, result->data == NULL ? NULL : result->data + result->offset[b], rank, dim);
+        emit(s, result->data == NULL ? NULL : result->data + result->offset[b], shape.rank,
+             shape.dim);
     }
     text(s, "]", 1);
 }
@@ -126,31 +71,23 @@ static void emit_result(sink *s, const srv_result *result, shape_of *shape)
 static void emit_results(sink *s)
 {
     const srv_request *r = s->r;
+    bool inner = false;
 
-    if (r->want_outputs) {
-        text(s, "\"outputs\":", 10);
-        emit_result(s, &r->outputs, output_shape);
-        text(s, ",", 1);
-    }
-    if (r->options.want_maps) {
-        text(s, "\"attentions\":", 13);
-        emit_result(s, &r->maps, map_shape);
-        text(s, ",", 1);
-    }
-    if (r->num_intermediates == 0)
-        return;
-    text(s, "\"intermediates\":{", 17);
-    for (size_t i = 0; i < r->num_intermediates; i++) {
-        unsigned which = r->order[i];
-        if (i != 0)
+    for (size_t i = 0; i < r->num_results; i++) {
+        const char *name = result_names[r->order[i]];
+        if (r->order[i] < SRV_INTERMEDIATES && !inner) {
+            text(s, "\"intermediates\":{", 17);
+            inner = true;
+        }
+        text(s, "\"", 1);
+        text(s, name, strlen(name));
+        text(s, "\":", 2);
+        emit_result(s, r->order[i]);
+        if (i + 1 < r->num_results || !inner)
             text(s, ",", 1);
-        if (s->w != NULL)
-            srv_json_writer_format(s->w, "\"%s\":", intermediate_names[which]);
-        else
-            s->bytes += 16;
-        emit_result(s, &r->intermediates[which], intermediate_shapes[which]);
     }
-    text(s, "},", 2);
+    if (inner)
+        text(s, "},", 2);
 }
 
 srv_json_writer *srv_answer(const srv_request *r)
@@ -173,16 +110,22 @@ srv_json_writer *srv_answer(const srv_request *r)
         srv_json_writer_raw(w, (const char *)labels->data.u8, labels->count);
         srv_json_writer_raw(w, ",", 1);
     }
-    srv_json_writer_format(w,
-                           "\"usage\":{\"sequences\":%zu,\"tokens\":%zu,\"micro_batches\":%zu,"
-                           "\"peak_bytes\":%zu,\"fully_masked_rows\":%zu}}",
-                           r->batch, r->tokens, r->plan.micro_batches, r->plan.reserved,
-                           r->stats.fully_masked_rows);
+    if (!r->plan.streamed)
+        srv_answer_usage(r, w);
     if (srv_json_writer_status(w) != ATTN_OK) {
         srv_json_writer_free(w);
         return NULL;
     }
     return w;
+}
+
+void srv_answer_usage(const srv_request *r, srv_json_writer *w)
+{
+    srv_json_writer_format(w,
+                           "\"usage\":{\"sequences\":%zu,\"tokens\":%zu,\"micro_batches\":%zu,"
+                           "\"peak_bytes\":%zu,\"fully_masked_rows\":%zu}}",
+                           r->batch, r->tokens, r->plan.micro_batches, r->plan.reserved,
+                           r->stats.fully_masked_rows);
 }
 
 size_t srv_answer_bound(const srv_request *r)

@@ -5,9 +5,13 @@
 #include "server/json_writer.h"
 #include "server/request.h"
 
-/* The answer to a computed request. Borrows r's results until the writer is freed; its inputs may be
- * dropped at once. NULL when there is no memory. */
+/* The answer to a computed request, which borrows r's results until the writer is freed; or, when it is streamed,
+ * all of it but the numbers, which come in parts, and the usage. The inputs may be dropped at once. NULL when there
+ * is no memory. */
 srv_json_writer *srv_answer(const srv_request *r);
+
+/* The end of a streamed answer. */
+void srv_answer_usage(const srv_request *r, srv_json_writer *w);
 
 /* The answer to an estimate. */
 srv_json_writer *srv_answer_estimate(const srv_request *r);

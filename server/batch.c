@@ -51,7 +51,7 @@ static srv_batch_size add_up(srv_batch_size size, const srv_request *r)
 {
     for (size_t i = 0; i < r->batch; i++) {
         const attn_sequence *s = &r->seqs[i];
-        size_t keys = s->past_len + s->kv_len;
+        size_t keys = attn_row_length(s);
         size.bytes += attn_sequence_bytes(r->layer, &r->heads, s);
         size.longest = keys > size.longest ? keys : size.longest;
     }

@@ -103,15 +103,55 @@ static bool collect_headers(srv_exchange *x)
     return true;
 }
 
+/* Nothing to send yet: suspends the connection, unless it was woken since `wakes` was read: then the reader is
+ * asked again. */
+typedef enum { SUSPENDED, ASK_AGAIN, STOPPING } wait_result;
+
+static wait_result wait_for_more(srv_exchange *x, uint64_t wakes)
+{
+    srv_http *h = x->http;
+    wait_result result = SUSPENDED;
+
+    (void)pthread_mutex_lock(&h->lock);
+    if (h->stopping) { /* the library cannot be stopped while a connection is suspended */
+        result = STOPPING;
+    } else if (x->wakes != wakes) {
+        result = ASK_AGAIN;
+    } else {
+        x->waiting = true;
+        h->at_work++;
+        MHD_suspend_connection(x->mhd);
+    }
+    (void)pthread_mutex_unlock(&h->lock);
+    return result;
+}
+
 static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t n)
 {
     srv_exchange *x = cls;
     (void)position;
-    double begin = srv_now_s();
-    size_t got = x->reply.read(x->reply.arg, out, n);
-    srv_http_add_stage(x, SRV_STAGE_SERIALIZE, srv_now_s() - begin);
-    x->bytes_out += got;
-    return got > 0 ? (ssize_t)got : MHD_CONTENT_READER_END_OF_STREAM;
+    for (;;) {
+        (void)pthread_mutex_lock(&x->http->lock);
+        uint64_t wakes = x->wakes;
+        (void)pthread_mutex_unlock(&x->http->lock);
+        double begin = srv_now_s();
+        ssize_t got = x->reply.read(x->reply.arg, out, n);
+        srv_http_add_stage(x, SRV_STAGE_SERIALIZE, srv_now_s() - begin);
+        srv_conn_answer(x->conn, got == SRV_READ_LATER);
+        if (got > 0) {
+            x->bytes_out += (uint64_t)got;
+            return got;
+        }
+        if (got == 0)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        wait_result wait = got == SRV_READ_LATER ? wait_for_more(x, wakes) : STOPPING;
+        if (wait == SUSPENDED)
+            return 0;
+        if (wait == STOPPING) {
+            x->failed = true;
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        }
+    }
 }
 
 /* A HEAD asks how long the stream is. Asked to send a stream of unknown length, the library would
@@ -120,8 +160,9 @@ static uint64_t stream_length(srv_exchange *x)
 {
     char block[4096];
     uint64_t total = 0;
-    for (size_t n = 1; n > 0; total += n)
-        n = x->reply.read(x->reply.arg, block, sizeof block);
+    ssize_t n;
+    while ((n = x->reply.read(x->reply.arg, block, sizeof block)) > 0)
+        total += (uint64_t)n;
     return total;
 }
 
@@ -335,6 +376,8 @@ static const char *ended_by(const srv_exchange *x, enum MHD_RequestTerminationCo
 {
     if (x->cut || x->late)
         return x->late ? "timeout" : "refusal";
+    if (x->failed)
+        return "failure";
     switch (code) {
     case MHD_REQUEST_TERMINATED_COMPLETED_OK:
         return NULL;
@@ -676,4 +719,19 @@ void srv_http_resume(srv_exchange *x)
     srv_http *h = x->http;
     MHD_resume_connection(x->mhd); /* from here on x may be gone */
     leave(h, &h->at_work);
+}
+
+void srv_http_wake(srv_exchange *x)
+{
+    srv_http *h = x->http;
+
+    (void)pthread_mutex_lock(&h->lock);
+    x->wakes++;
+    if (x->waiting) {
+        x->waiting = false;
+        h->at_work--;
+        (void)pthread_cond_broadcast(&h->fewer);
+        MHD_resume_connection(x->mhd);
+    }
+    (void)pthread_mutex_unlock(&h->lock);
 }

@@ -114,9 +114,19 @@ void srv_http_log_compute(srv_exchange *x, double queue_s, double compute_s, siz
  * and status 304 the text itself is not sent, but its length is. */
 void srv_http_reply_text(srv_exchange *x, int status, const char *content_type, const char *text,
                          size_t n); /* copied */
-/* Streams what `read` gives until it returns 0. `arg` lives until the exchange's `end`. */
-void srv_http_reply_stream(srv_exchange *x, int status, const char *content_type,
-                           size_t (*read)(void *arg, char *out, size_t n), void *arg);
+/* Streams what `read` gives, on an I/O thread: how many bytes of n >= 64, or 0 = that was all. `arg` lives until
+ * the exchange's `end`. It may also return
+ *   SRV_READ_LATER   nothing yet: it is called again after srv_http_wake()
+ *   SRV_READ_FAILED  the rest will never come: the connection is cut, without the last chunk
+ * A client that does not take a block within the request timeout is cut off, too. */
+typedef ssize_t srv_reader(void *arg, char *out, size_t n);
+#define SRV_READ_LATER  ((ssize_t)-1)
+#define SRV_READ_FAILED ((ssize_t)-2)
+void srv_http_reply_stream(srv_exchange *x, int status, const char *content_type, srv_reader *read,
+                           void *arg);
+/* What SRV_READ_LATER waited for may be there. From any thread and at any time before `end`; it may not hold a lock
+ * that `read` takes. */
+void srv_http_wake(srv_exchange *x);
 /* application/problem+json from err; the HTTP status follows from err->code (one table, http_reply.c):
  * EINVAL, EFORMAT 400; ENOTFOUND 404; ESHAPE, ENONFINITE, EUNSUPPORTED 422; ETOOBIG 413 with
  * needed_bytes and limit_bytes; EBUSY 503 with Retry-After; ETIMEDOUT 504; ECANCELED 503; others 500.

@@ -23,6 +23,7 @@ typedef enum {
     PHASE_HEADER,  /* waiting for a request, or in its header: has a deadline */
     PHASE_BODY,    /* in the body: has a deadline */
     PHASE_HANDLER, /* at work or answering: ours, or the library's idle timeout */
+    PHASE_ANSWER,  /* a block of a stream leaves: has a deadline */
     PHASE_LINGER,  /* answered by srv_conn_cut(): has a deadline */
     PHASE_CUT      /* shut down */
 } conn_phase;
@@ -66,7 +67,8 @@ static void cut(srv_conn *conn, const char *answer, size_t n)
 static void too_late(srv_conn *conn)
 {
     char answer[SRV_PROBLEM_BYTES + 1024];
-    if (conn->phase == PHASE_LINGER || (conn->phase == PHASE_HEADER && conn->served)) {
+    if (conn->phase == PHASE_LINGER || conn->phase == PHASE_ANSWER ||
+        (conn->phase == PHASE_HEADER && conn->served)) {
         /* An idle client may just be sending its next request; a 408 would look like its answer. */
         (void)shutdown(conn->fd, SHUT_RDWR);
         conn->phase = PHASE_CUT;
@@ -356,6 +358,18 @@ bool srv_conn_complete(srv_conn *conn)
         conn->phase = PHASE_HANDLER;
     (void)pthread_mutex_unlock(&c->lock);
     return alive;
+}
+
+void srv_conn_answer(srv_conn *conn, bool wait)
+{
+    srv_conns *c = conn->conns;
+    int64_t deadline = srv_now_ms() + c->o.request_timeout_ms;
+    (void)pthread_mutex_lock(&c->lock);
+    if (!is_cut(conn)) {
+        conn->phase = wait ? PHASE_HANDLER : PHASE_ANSWER;
+        conn->deadline_ms = deadline;
+    }
+    (void)pthread_mutex_unlock(&c->lock);
 }
 
 void srv_conn_done(srv_conn *conn)

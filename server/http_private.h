@@ -83,7 +83,9 @@ bool srv_conn_header(srv_conn *conn, srv_exchange *x, bool body);
 /* A piece of the body came. False: this connection was cut, nothing more may be said. */
 bool srv_conn_body(srv_conn *conn);
 bool srv_conn_complete(srv_conn *conn); /* the request is read; false as before */
-void srv_conn_done(srv_conn *conn);     /* the exchange is over: x is not used any more */
+/* A block of the answer leaves: the clock of the next one starts; or, with `wait`, none is there yet, and it stops. */
+void srv_conn_answer(srv_conn *conn, bool wait);
+void srv_conn_done(srv_conn *conn); /* the exchange is over: x is not used any more */
 
 /* Answers in the middle of an upload, which the library cannot: sends a complete answer, ends our
  * side of the stream and leaves the client a second to read it before the connection is closed. */
@@ -107,7 +109,7 @@ typedef struct {
     const char *code; /* of a problem, a literal; NULL = it is none */
     char *text;       /* owned */
     size_t n;
-    size_t (*read)(void *arg, char *out, size_t n);
+    srv_reader *read;
     void *arg;
     char extra[SRV_EXTRA_BYTES]; /* name NUL value NUL, one after the other */
     size_t extra_used;
@@ -143,6 +145,9 @@ struct srv_exchange {
     bool cut;       /* answered by srv_conn_cut() */
     bool broken;    /* where the request ends is not known: nothing after it can be trusted */
     bool late;      /* answered with 408 by the clock; guarded by the connections' lock */
+    bool failed;    /* its stream ended before its end */
+    bool waiting;   /* suspended until srv_http_wake(); guarded by the server's lock */
+    uint64_t wakes; /* so far; guarded by the server's lock */
     uint64_t bytes_in, bytes_out;
     srv_reply reply;
 

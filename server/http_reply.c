@@ -143,8 +143,8 @@ void srv_http_reply_text(srv_exchange *x, int status, const char *content_type, 
     r->content_type = content_type;
 }
 
-void srv_http_reply_stream(srv_exchange *x, int status, const char *content_type,
-                           size_t (*read)(void *arg, char *out, size_t n), void *arg)
+void srv_http_reply_stream(srv_exchange *x, int status, const char *content_type, srv_reader *read,
+                           void *arg)
 {
     srv_reply *r = &x->reply;
     r->status = status;

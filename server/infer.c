@@ -154,6 +154,21 @@ static double step(srv_infer *q, srv_job *const *members, size_t n)
     return srv_now_s() - begin;
 }
 
+/* The first piece of an answer is there. Its job is still in the step, so that nobody else ends it. */
+static void start_answer(srv_infer *q, srv_job *job)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    bool starts = job->verdict == NONE && !job->answering;
+    if (starts) {
+        job->answering = true;
+        job->deadline_ms = INT64_MAX;
+        job->client_fd = -1;
+    }
+    (void)pthread_mutex_unlock(&q->lock);
+    if (starts)
+        job->started(job);
+}
+
 static void note_finished(srv_infer *q, const srv_job *job)
 {
     q->mean_s += (job->pool_s - q->mean_s) / (q->mean_s > 0.0 ? MEAN_OF : 1);
@@ -211,6 +226,8 @@ static void *work(void *arg)
         }
         (void)pthread_mutex_unlock(&q->lock);
         double took = step(q, members, n);
+        if (srv_request_answers(members[0]->request))
+            start_answer(q, members[0]);
         (void)pthread_mutex_lock(&q->lock);
         srv_job *over = settle(q, members, n, took);
         bool keep = n > 1 && q->ready > 0;

@@ -23,8 +23,11 @@ typedef struct srv_infer srv_infer;
 /* A request in the queue. The owner fills the first part and keeps it alive until `done` was called. */
 typedef struct srv_job {
     srv_request *request;
-    int64_t deadline_ms;               /* CLOCK_MONOTONIC */
-    int client_fd;                     /* a socket that tells when the client leaves; -1 = none */
+    int64_t deadline_ms; /* CLOCK_MONOTONIC */
+    int client_fd;       /* a socket that tells when the client leaves; -1 = none */
+    /* On another thread, once, before `done`: there is a piece of a streamed answer, so that the reply
+     * can begin. From here on neither the deadline counts nor client_fd: the reply has its own. */
+    void (*started)(struct srv_job *job);
     void (*done)(struct srv_job *job); /* on another thread, once: status and error are set */
     void *owner;
 
@@ -37,7 +40,7 @@ typedef struct srv_job {
     struct srv_job *prev, *next;
     int state, verdict;
     srv_step after; /* what its last step said */
-    bool begun, alone, woken;
+    bool begun, alone, woken, answering;
     double queued_s, turn, pool_s;
 } srv_job;
 

@@ -28,8 +28,10 @@ typedef enum { TEXT, NUMBERS, BASE64 } segment_kind;
 
 typedef struct {
     segment_kind kind;
-    size_t from, to;   /* TEXT: bytes of w->text. Others: `to` leaves or bytes */
-    const float *data; /* NULL = the leaves are empty arrays, "[]" */
+    /* TEXT: bytes of w->text. Others: `to` leaves or bytes in all, of which those from `from` to `given`
+     * lie at `data`; where that is NULL the leaves are empty arrays, "[]". */
+    size_t from, given, to;
+    const float *data;
     size_t rank;
     size_t dim[MAX_RANK];
 } segment;
@@ -44,6 +46,7 @@ struct srv_json_writer {
     /* Where srv_json_writer_read() stands. */
     size_t current, done; /* segment, and bytes or leaves of it */
     size_t at[MAX_RANK];  /* NUMBERS: the indices of the next leaf */
+    char carry[2];        /* BASE64: the end of a part, less than a group: bytes done .. from */
 };
 
 srv_json_writer *srv_json_writer_new(void)
@@ -115,7 +118,7 @@ static char *add_text(srv_json_writer *w, size_t more)
     w->text = p;
     if (!ok || p == NULL)
         return NULL;
-    segment *last = w->n > 0 ? &w->segments[w->n - 1] : NULL;
+    segment *last = w->n > w->current ? &w->segments[w->n - 1] : NULL; /* else it has been read */
     if (last == NULL || last->kind != TEXT)
         last = add_segment(w, TEXT);
     if (last == NULL)
@@ -180,8 +183,8 @@ void srv_json_writer_string(srv_json_writer *w, const char *utf8)
     srv_json_writer_raw(w, "\"", 1);
 }
 
-void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, const size_t *dim,
-                            bool base64)
+static void add_tensor(srv_json_writer *w, const float *data, bool in_parts, size_t rank,
+                       const size_t *dim, bool base64)
 {
     size_t leaves = 1, levels = 0;
 
@@ -198,6 +201,8 @@ void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, 
     segment *s = add_segment(w, base64 ? BASE64 : NUMBERS);
     if (s != NULL) {
         s->to = base64 ? leaves * sizeof(float) : leaves;
+        s->from = 0;
+        s->given = in_parts && levels == rank ? 0 : s->to;
         s->data = levels == rank ? data : NULL;
         s->rank = levels;
         for (size_t i = 0; i < levels; i++)
@@ -205,6 +210,18 @@ void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, 
     }
     if (base64)
         srv_json_writer_raw(w, "\"}", 2);
+}
+
+void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, const size_t *dim,
+                            bool base64)
+{
+    add_tensor(w, data, false, rank, dim, base64);
+}
+
+void srv_json_writer_tensor_in_parts(srv_json_writer *w, size_t rank, const size_t *dim,
+                                     bool base64)
+{
+    add_tensor(w, NULL, true, rank, dim, base64);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -233,7 +250,7 @@ static char *read_numbers(srv_json_writer *w, const segment *s, char *p, const c
         memset(p, '[', s->rank);
         p += s->rank;
     }
-    while (w->done < s->to && end - p >= STEP) {
+    while (w->done < s->given && end - p >= STEP) {
         if (s->data == NULL) {
             *p++ = '[';
             *p++ = ']';
@@ -243,7 +260,8 @@ static char *read_numbers(srv_json_writer *w, const segment *s, char *p, const c
             size_t left = (s->rank > 0 ? s->dim[s->rank - 1] : 1) - *at;
             size_t room = ((size_t)(end - p) - BRACKETS) / ATTN_F32_CHARS;
             size_t n = left < room ? left : room;
-            p += attn_f32_print_row(p, s->data + w->done, n);
+            n = n < s->given - w->done ? n : s->given - w->done;
+            p += attn_f32_print_row(p, s->data + (w->done - s->from), n);
             w->done += n;
             *at += n;
             if (n < left)
@@ -258,13 +276,27 @@ static char *read_numbers(srv_json_writer *w, const segment *s, char *p, const c
 
 static char *read_base64(srv_json_writer *w, const segment *s, char *p, const char *end)
 {
-    size_t room = (size_t)(end - p) / 4 * 3, n = s->to - w->done;
+    const char *data = (const char *)s->data;
+    size_t carried = w->done < s->from ? s->from - w->done : 0;
 
+    if (carried > 0) { /* a part is at least four bytes, so that it completes the group */
+        char group[3];
+        memcpy(group, w->carry, carried);
+        memcpy(group + carried, data, sizeof group - carried);
+        attn_base64_encode(p, group, sizeof group);
+        p += ATTN_BASE64_ENCODED(sizeof group);
+        w->done += sizeof group;
+    }
+    size_t room = (size_t)(end - p) / 4 * 3, n = s->given - w->done;
+    if (s->given < s->to)
+        n = n / 3 * 3;       /* what is left waits for the next part */
     n = n < room ? n : room; /* a multiple of 3 bytes, or the rest */
-    if (n == 0)
-        return p; /* an empty tensor may have no data at all */
-    attn_base64_encode(p, (const char *)s->data + w->done, n);
-    w->done += n;
+    if (n > 0) {             /* an empty tensor may have no data at all */
+        attn_base64_encode(p, data + (w->done - s->from), n);
+        w->done += n;
+    }
+    if (srv_json_writer_waits(w) && w->done >= s->from)
+        memcpy(w->carry, data + (w->done - s->from), s->given - w->done);
     return p + ATTN_BASE64_ENCODED(n);
 }
 
@@ -284,7 +316,7 @@ size_t srv_json_writer_read(srv_json_writer *w, char *out, size_t n)
     const char *end = out + n;
 
     /* With this much room every segment makes progress. */
-    while (!w->failed && w->current < w->n && end - p >= FIRST_STEP) {
+    while (!w->failed && w->current < w->n && end - p >= FIRST_STEP && !srv_json_writer_waits(w)) {
         const segment *s = &w->segments[w->current];
         size_t all = s->kind == TEXT ? s->to - s->from : s->to;
         p = s->kind == TEXT      ? read_text(w, s, p, end)
@@ -296,6 +328,27 @@ size_t srv_json_writer_read(srv_json_writer *w, char *out, size_t n)
         w->done = 0;
     }
     return (size_t)(p - out);
+}
+
+/* --- numbers in parts ------------------------------------------------------------------------- */
+
+bool srv_json_writer_waits(const srv_json_writer *w)
+{
+    const segment *s = w->current < w->n ? &w->segments[w->current] : NULL;
+
+    return s != NULL && s->kind != TEXT && s->given < s->to &&
+           s->given - w->done < (s->kind == BASE64 ? 3 : 1);
+}
+
+void srv_json_writer_part(srv_json_writer *w, const float *data, size_t n)
+{
+    segment *s = &w->segments[w->current];
+
+    assert(n > 0 && srv_json_writer_waits(w));
+    s->data = data;
+    s->from = s->given;
+    s->given += s->kind == BASE64 ? n * sizeof(float) : n;
+    assert(s->given <= s->to);
 }
 
 /* --- the bound -------------------------------------------------------------------------------- */

@@ -11,6 +11,9 @@
 
 typedef struct srv_json_writer srv_json_writer;
 
+/* Memory that a tensor takes in the list, with the texts around it, at most. */
+#define SRV_JSON_TENSOR_BYTES 768
+
 srv_json_writer *srv_json_writer_new(void);    /* NULL: no memory */
 void srv_json_writer_free(srv_json_writer *w); /* takes NULL */
 
@@ -25,10 +28,18 @@ void srv_json_writer_string(srv_json_writer *w, const char *utf8); /* with quote
 void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, const size_t *dim,
                             bool base64);
 
+/* The same for numbers that come later, in order: srv_json_writer_read() stops where they end, and
+ * srv_json_writer_waits() is true, until srv_json_writer_part() brings the next n > 0 of them. They are borrowed
+ * until it waits again or the writer is freed. */
+void srv_json_writer_tensor_in_parts(srv_json_writer *w, size_t rank, const size_t *dim,
+                                     bool base64);
+bool srv_json_writer_waits(const srv_json_writer *w);
+void srv_json_writer_part(srv_json_writer *w, const float *data, size_t n);
+
 attn_status srv_json_writer_status(const srv_json_writer *w); /* ATTN_OK or ATTN_ENOMEM */
 
-/* Writes the next bytes of the answer, at most n (n >= 64), into out; 0 = all is written. The bytes
- * do not depend on how they are cut. */
+/* Writes the next bytes of the answer, at most n (n >= 64), into out; 0 = all is written that is there. The
+ * bytes do not depend on how they are cut. More may be appended behind what was read. */
 size_t srv_json_writer_read(srv_json_writer *w, char *out, size_t n);
 
 /* Most bytes that the text of `count` floats in a tensor can take, commas and brackets included. */

@@ -88,7 +88,7 @@ struct srv_metrics {
     _Atomic(series *) *answered; /* a list for each route, the last for what has none */
     histogram stage[SRV_STAGES];
     _Atomic uint64_t rejected[COUNT(reasons)];
-    _Atomic uint64_t cancelled, sequences, tokens, micro_batches;
+    _Atomic uint64_t cancelled, broken, sequences, tokens, micro_batches;
 };
 
 attn_status srv_metrics_new(srv_metrics **out, const srv_metrics_options *o, attn_error *err)
@@ -187,6 +187,11 @@ void srv_metrics_exchange(srv_metrics *m, const srv_outcome *e)
         if (e->stages & 1u << i)
             observe(&m->stage[i], stage_bounds, COUNT(stage_bounds), e->stage_s[i]);
     }
+}
+
+void srv_metrics_broken(srv_metrics *m)
+{
+    add(&m->broken, 1);
 }
 
 void srv_metrics_computed(srv_metrics *m, size_t sequences, size_t tokens, size_t micro_batches)
@@ -308,6 +313,8 @@ static void put_work(FILE *f, const srv_metrics *m, const srv_metrics_now *now)
                       get(&m->rejected[i]));
     counter(f, "attnd_cancelled_total",
             "Requests whose client left before it had all of the answer.", get(&m->cancelled));
+    counter(f, "attnd_broken_answers_total", "Answers that failed after they had begun.",
+            get(&m->broken));
     counter(f, "attnd_sequences_total", "Sequences computed.", get(&m->sequences));
     counter(f, "attnd_tokens_total", "Query tokens computed, padding left out.", get(&m->tokens));
     counter(f, "attnd_micro_batches_total", "Micro-batches computed.", get(&m->micro_batches));

@@ -46,6 +46,9 @@ void srv_metrics_exchange(srv_metrics *m, const srv_outcome *outcome);
 /* That much was computed and will be answered. */
 void srv_metrics_computed(srv_metrics *m, size_t sequences, size_t tokens, size_t micro_batches);
 
+/* An answer was broken off after it had begun. */
+void srv_metrics_broken(srv_metrics *m);
+
 #define SRV_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 /* The whole text, of *n bytes, for free(); NULL: no memory. While others count, a histogram's sum may

@@ -3,6 +3,7 @@
 
 #include "core/memory.h"
 #include "server/request_private.h"
+#include "server/stream.h"
 
 enum {
     IN_ATTENTION = 1 << SRV_ATTENTION,
@@ -45,12 +46,34 @@ static const struct {
     [SRV_F_TOKENS] = {{"tokens", SRV_LABELS, 1, 2, false}, IN_ALL},
 };
 
+static attn_status too_large(size_t needed, size_t limit, attn_error *err)
+{
+    attn_error e = {0};
+
+    (void)attn_fail(&e, ATTN_ETOOBIG, "the request needs %zu bytes; the memory budget is %zu",
+                    needed, limit);
+    e.needed = needed;
+    e.limit = limit;
+    if (err != NULL && err->code == ATTN_OK)
+        *err = e;
+    return e.code;
+}
+
+/* A body that is larger than the budget by itself will never fit, whatever else is held now. */
 static attn_status charge(void *arg, ptrdiff_t bytes, attn_error *err)
 {
-    attn_budget *budget = arg;
-    if (bytes >= 0)
-        return attn_budget_reserve(budget, (size_t)bytes, err);
-    attn_budget_release(budget, (size_t)-bytes);
+    srv_request *r = arg;
+
+    if (bytes < 0) {
+        attn_budget_release(r->budget, (size_t)-bytes);
+        r->read -= (size_t)-bytes;
+        return ATTN_OK;
+    }
+    size_t all = r->read + (size_t)bytes;
+    if (all > r->budget->limit)
+        return too_large(all, r->budget->limit, err);
+    ATTN_TRY(attn_budget_reserve(r->budget, (size_t)bytes, err));
+    r->read = all;
     return ATTN_OK;
 }
 
@@ -73,7 +96,7 @@ attn_status srv_request_new(srv_request **out, srv_request_kind kind, const attn
             r->fields[n++] = field_table[f].field;
         }
     }
-    attn_status rc = srv_json_reader_new(&r->reader, r->fields, n, charge, budget, err);
+    attn_status rc = srv_json_reader_new(&r->reader, r->fields, n, charge, r, err);
     if (rc != ATTN_OK) {
         srv_request_free(r);
         return rc;
@@ -94,14 +117,19 @@ void srv_request_free(srv_request *r)
     if (r == NULL)
         return;
     srv_request_drop_inputs(r);
-    free_result(&r->outputs);
-    free_result(&r->maps);
-    for (int i = 0; i < SRV_INTERMEDIATES; i++)
-        free_result(&r->intermediates[i]);
+    srv_stream_free(r->stream);
+    for (int i = 0; i < SRV_RESULTS; i++)
+        free_result(&r->results[i]);
     attn_budget_release(r->budget, r->reserved);
     free(r->sizes);
     free(r->chosen_heads);
     free(r);
+}
+
+static void release(srv_request *r, size_t bytes)
+{
+    attn_budget_release(r->budget, bytes);
+    r->reserved -= bytes;
 }
 
 void srv_request_drop_inputs(srv_request *r)
@@ -113,9 +141,10 @@ void srv_request_drop_inputs(srv_request *r)
     if (r->workspace != NULL) {
         free(r->workspace);
         r->workspace = NULL;
-        attn_budget_release(r->budget, r->plan.workspace);
-        r->reserved -= r->plan.workspace;
+        release(r, r->plan.workspace);
     }
+    if (r->stream != NULL)
+        release(r, srv_stream_drop_keys(r->stream));
 }
 
 attn_status srv_request_feed(srv_request *r, const char *bytes, size_t n, attn_error *err)
@@ -137,91 +166,38 @@ const attn_json *srv_request_value(const srv_request *r, srv_field_name field)
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* Where a result's sequences begin, given each one's number of floats. */
-static attn_status allocate_result(srv_result *result, bool wanted, size_t batch, attn_error *err)
+static attn_status allocate(srv_request *r, attn_error *err)
 {
-    if (!wanted)
-        return ATTN_OK;
-    /* Zeros: rows that no real token owns are never written. One float more, so that an empty result is
-     * not NULL. */
-    result->data = calloc(result->count + 1, sizeof(float));
-    if (result->data == NULL)
-        return attn_fail(err, ATTN_ENOMEM, "no memory for the results of %zu sequences", batch);
-    return ATTN_OK;
-}
+    bool padded = srv_request_array(r, SRV_F_LENGTHS)->present;
 
-/* Sequences [first, return value) form one micro-batch of at most `target` bytes, or of one sequence; *bytes
- * is its workspace. */
-static size_t micro_batch(const srv_request *r, size_t first, size_t workers, size_t target,
-                          size_t *bytes)
-{
-    size_t end = first, sum = 0, longest = 0;
-
-    for (; end < r->batch; end++) {
-        const attn_sequence *q = &r->seqs[end];
-        size_t keys = q->past_len + q->kv_len > longest ? q->past_len + q->kv_len : longest;
-        size_t more = sum + attn_sequence_bytes(r->layer, &r->heads, q);
-        size_t total = more + attn_scratch_bytes(r->layer, &r->heads, &r->options, keys, workers);
-        if (end > first && total > target)
-            break;
-        *bytes = total;
-        sum = more;
-        longest = keys;
+    for (size_t i = 0; i < r->num_results && !r->plan.streamed; i++) {
+        srv_result *result = &r->results[r->order[i]];
+        size_t bytes = result->count * sizeof(float);
+        result->data = attn_block_alloc(bytes + 64); /* an empty one is not NULL */
+        if (result->data == NULL)
+            return attn_fail(err, ATTN_ENOMEM, "no memory for the results of %zu sequences",
+                             r->batch);
+        if (padded) /* rows that no real token owns are never written */
+            memset(result->data, 0, bytes);
     }
-    return end;
-}
-
-/* How many micro-batches there are; *largest is the workspace of the largest. */
-static size_t count_batches(const srv_request *r, size_t workers, size_t target, size_t *largest)
-{
-    size_t n = 0;
-
-    *largest = 0;
-    for (size_t b = 0; b < r->batch; n++) {
-        size_t bytes = 0;
-        b = micro_batch(r, b, workers, target, &bytes);
-        *largest = bytes > *largest ? bytes : *largest;
-    }
-    return n;
-}
-
-void srv_request_plan_batches(srv_request *r, size_t workers)
-{
-    srv_plan *p = &r->plan;
-    size_t rest = p->inputs + p->outputs + p->attentions;
-
-    (void)count_batches(r, workers, 0, &p->least_workspace);
-    p->needed = rest + p->least_workspace;
-    p->target = SRV_WORKSPACE_TARGET;
-    if (p->needed <= r->budget->limit && r->budget->limit - rest < p->target)
-        p->target = r->budget->limit - rest;
-    p->micro_batches = count_batches(r, workers, p->target, &p->workspace);
-    p->reserved = rest + p->workspace;
+    r->workspace = attn_block_alloc(r->plan.workspace);
+    if (r->workspace == NULL)
+        return attn_fail(err, ATTN_ENOMEM, "no memory for a workspace of %zu bytes",
+                         r->plan.workspace);
+    return r->plan.streamed ? srv_stream_new(&r->stream, r, err) : ATTN_OK;
 }
 
 attn_status srv_request_admit(srv_request *r, attn_error *err)
 {
     srv_plan *p = &r->plan;
-    size_t more = p->reserved - p->inputs; /* inputs and book-keeping are reserved already */
+    size_t held = r->read + r->reserved; /* inputs and book-keeping */
+    size_t more = p->reserved > held ? p->reserved - held : 0;
 
-    if (p->needed > r->budget->limit) {
-        attn_status rc =
-            attn_fail(err, ATTN_ETOOBIG, "the request needs %zu bytes; the memory budget is %zu",
-                      p->needed, r->budget->limit);
-        err->needed = p->needed;
-        err->limit = r->budget->limit;
-        return rc;
-    }
+    if (p->needed > r->budget->limit)
+        return too_large(p->needed, r->budget->limit, err);
     ATTN_TRY(attn_budget_reserve(r->budget, more, err));
     r->reserved += more;
-    ATTN_TRY(allocate_result(&r->outputs, r->want_outputs, r->batch, err));
-    ATTN_TRY(allocate_result(&r->maps, r->options.want_maps, r->batch, err));
-    for (int i = 0; i < SRV_INTERMEDIATES; i++)
-        ATTN_TRY(allocate_result(&r->intermediates[i], r->want[i], r->batch, err));
-    r->workspace = attn_block_alloc(p->workspace);
-    if (r->workspace == NULL)
-        return attn_fail(err, ATTN_ENOMEM, "no memory for a workspace of %zu bytes", p->workspace);
-    return ATTN_OK;
+    return allocate(r, err);
 }
 
 /* --- computing ------------------------------------------------------------------------------- */
@@ -231,17 +207,14 @@ void srv_request_point_at_results(srv_request *r, size_t b)
     attn_sequence *q = &r->seqs[b];
     const srv_sizes *z = &r->sizes[b];
     const attn_heads *n = &r->heads;
-    float *at[SRV_INTERMEDIATES];
+    float *at[SRV_RESULTS];
 
-    for (int i = 0; i < SRV_INTERMEDIATES; i++)
-        at[i] = r->want[i] ? r->intermediates[i].data + r->intermediates[i].offset[b] : NULL;
-    if (r->want_outputs)
-        q->output = r->outputs.data + r->outputs.offset[b];
+    for (int i = 0; i < SRV_RESULTS; i++)
+        at[i] = r->want[i] ? r->results[i].data + r->results[i].offset[b] : NULL;
+    q->output = at[SRV_OUTPUTS];
     q->output_head_stride = z->t * n->v_head_dim;
     q->joined_context = at[SRV_CONTEXT];
-    if (r->options.want_maps)
-        q->maps = (attn_view){r->maps.data + r->maps.offset[b], z->map_rows * z->map_columns,
-                              z->map_columns};
+    q->maps = (attn_view){at[SRV_MAPS], z->map_rows * z->map_columns, z->map_columns};
     q->query_out = (attn_view){at[SRV_QUERY], z->t * n->head_dim, n->head_dim};
     q->key_out = (attn_view){at[SRV_KEY], z->s * n->head_dim, n->head_dim};
     q->value_out = (attn_view){at[SRV_VALUE_HEADS], z->s * n->v_head_dim, n->v_head_dim};
@@ -251,7 +224,7 @@ void srv_request_point_at_results(srv_request *r, size_t b)
 
 bool srv_request_is_one_call(const srv_request *r)
 {
-    return r->plan.micro_batches == 1 && r->computed == 0;
+    return !r->plan.streamed && r->plan.micro_batches == 1 && r->computed == 0;
 }
 
 void srv_request_end_call(srv_request *r, size_t end, const attn_stats *stats)
@@ -260,11 +233,12 @@ void srv_request_end_call(srv_request *r, size_t end, const attn_stats *stats)
     r->computed = end;
 }
 
-attn_status srv_request_step(srv_request *r, attn_pool *pool, const atomic_bool *cancel,
-                             srv_step *next, attn_error *err)
+/* The next micro-batch. */
+static attn_status compute_whole(srv_request *r, attn_pool *pool, const atomic_bool *cancel,
+                                 attn_error *err)
 {
     size_t begin = r->computed, bytes = 0;
-    size_t end = micro_batch(r, begin, attn_pool_size(pool), r->plan.target, &bytes);
+    size_t end = srv_plan_micro_batch(r, begin, attn_pool_size(pool), r->plan.target, &bytes);
     attn_stats stats = {0};
 
     for (size_t b = begin; b < end; b++)
@@ -273,6 +247,20 @@ attn_status srv_request_step(srv_request *r, attn_pool *pool, const atomic_bool 
         ATTN_TRY(attn_forward(r->layer, &r->heads, &r->options, r->seqs + begin, end - begin, pool,
                               r->workspace, cancel, &stats, err));
     srv_request_end_call(r, end, &stats);
-    *next = end < r->batch ? SRV_STEP_MORE : SRV_STEP_DONE;
     return ATTN_OK;
+}
+
+attn_status srv_request_step(srv_request *r, attn_pool *pool, const atomic_bool *cancel,
+                             srv_step *next, attn_error *err)
+{
+    if (r->plan.streamed)
+        return srv_stream_step(r->stream, pool, cancel, next, err);
+    ATTN_TRY(compute_whole(r, pool, cancel, err));
+    *next = r->computed < r->batch ? SRV_STEP_MORE : SRV_STEP_DONE;
+    return ATTN_OK;
+}
+
+bool srv_request_answers(const srv_request *r)
+{
+    return r->stream != NULL && srv_stream_answers(r->stream);
 }

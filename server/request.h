@@ -13,30 +13,28 @@
 #include "core/budget.h"
 #include "core/model.h"
 #include "server/json_reader.h"
-
-/* Sequences are grouped into micro-batches until their workspace reaches this; a longer sequence is one of
- * its own. Large enough to keep all workers busy, small beside any budget worth setting. */
-#define SRV_WORKSPACE_TARGET ((size_t)8 << 20)
+#include "server/plan.h"
 
 typedef enum { SRV_ATTENTION, SRV_SDPA, SRV_ESTIMATE } srv_request_kind;
 
-/* Everything in bytes. A request is computed in micro-batches of whole sequences. `needed` is the least it can
- * do with, one sequence at a time: it follows from the shapes alone, and what is over it is refused for good.
- * Where the budget allows, more sequences share a larger workspace. */
-typedef struct {
-    size_t inputs, least_workspace, outputs, attentions; /* their sum is `needed` */
-    size_t needed;
-    size_t target;    /* micro-batches are filled up to this workspace */
-    size_t workspace; /* of the largest one */
-    size_t reserved;  /* needed, with that workspace */
-    size_t micro_batches;
-} srv_plan;
+/* The results that an answer can hold. */
+typedef enum {
+    SRV_QUERY,
+    SRV_KEY,
+    SRV_VALUE_HEADS,
+    SRV_LOGSUMEXP,
+    SRV_CONTEXT,
+    SRV_INTERMEDIATES,
+    SRV_OUTPUTS = SRV_INTERMEDIATES,
+    SRV_MAPS,
+    SRV_RESULTS
+} srv_result_name;
 
-/* One tensor of the answer: sequence b begins at data + offset[b]. */
+/* One result in memory: sequence b begins at data + offset[b]. */
 typedef struct {
-    float *data; /* NULL = not asked for */
+    float *data; /* NULL = not asked for, or streamed */
     size_t *offset;
-    size_t count;
+    size_t count; /* floats of all sequences */
 } srv_result;
 
 /* The members of a body, see API.md sections 5 to 7. */
@@ -70,21 +68,22 @@ typedef enum {
     SRV_FIELDS
 } srv_field_name;
 
-enum { SRV_QUERY, SRV_KEY, SRV_VALUE_HEADS, SRV_LOGSUMEXP, SRV_CONTEXT, SRV_INTERMEDIATES };
-
 /* A sequence's sizes as the answer shows them: padded in a rectangular batch. */
 typedef struct {
     size_t t, s;                  /* query tokens, keys (past included) */
     size_t map_rows, map_columns; /* after `queries` and `keys` */
 } srv_sizes;
 
-typedef struct {
+typedef struct srv_stream srv_stream; /* stream.h */
+
+struct srv_request {
     srv_request_kind kind;
     srv_field fields[SRV_FIELDS]; /* those of this kind, for the reader */
     int place[SRV_FIELDS];        /* of a field in `fields`; -1 = not in this kind */
     srv_json_reader *reader;
     attn_budget *budget;
-    size_t reserved; /* of the budget, for results and workspace */
+    size_t read;     /* of the budget, for the body so far */
+    size_t reserved; /* of the budget, for all else */
 
     const attn_model *model; /* NULL for SRV_SDPA */
     const attn_layer *layer;
@@ -101,19 +100,20 @@ typedef struct {
     attn_options options;
     size_t q_to, k_to; /* ends of the maps' ranges; SIZE_MAX = the sequence's end */
 
-    bool want_outputs, base64;
-    bool want[SRV_INTERMEDIATES];
-    unsigned order[SRV_INTERMEDIATES]; /* in which they were asked for */
-    size_t num_intermediates;
+    bool base64;
+    bool want[SRV_RESULTS];
+    srv_result_name order[SRV_RESULTS]; /* those wanted, as they stand in the answer */
+    size_t num_results;
     int64_t timeout_ms; /* 0 = the server's */
 
     srv_plan plan;
-    size_t computed; /* sequences so far */
-    srv_result outputs, maps, intermediates[SRV_INTERMEDIATES];
+    srv_result results[SRV_RESULTS];
+    size_t computed; /* sequences so far, when they are computed whole */
     void *workspace;
+    srv_stream *stream; /* when the answer is streamed, from admission on */
     attn_stats stats;
     size_t tokens; /* real query tokens, for usage and the log */
-} srv_request;
+};
 
 /* Makes an empty request; `model` is NULL for SRV_SDPA. */
 ATTN_NODISCARD attn_status srv_request_new(srv_request **out, srv_request_kind kind,
@@ -128,21 +128,26 @@ ATTN_NODISCARD attn_status srv_request_feed(srv_request *r, const char *bytes, s
  * Errors as API.md's fine print says: ATTN_EINVAL what is wrong by itself, ATTN_ESHAPE what disagrees. */
 ATTN_NODISCARD attn_status srv_request_parse(srv_request *r, size_t workers, attn_error *err);
 
-/* Reserves plan.reserved (what the inputs already hold counts) and allocates results and workspace. */
+/* Reserves plan.reserved (what the inputs already hold counts) and allocates what was planned.
+ * ATTN_ETOOBIG: plan.needed is over the budget; ATTN_EBUSY: it does not fit now. */
 ATTN_NODISCARD attn_status srv_request_admit(srv_request *r, attn_error *err);
 
 typedef enum {
-    SRV_STEP_DONE, /* all of it is computed */
-    SRV_STEP_MORE, /* there is another step */
-    SRV_STEP_WAITS /* there is another, once its reader has taken what is there: srv_infer_wake() */
+    SRV_STEP_DONE, /* all is computed */
+    SRV_STEP_MORE,
+    SRV_STEP_WAITS /* for its reader to take a piece: srv_infer_wake() */
 } srv_step;
 
-/* Computes the next piece of a request, one micro-batch: what waits beside it is not held up for long. */
+/* Computes the next piece of a request: a micro-batch, or a piece of a streamed answer. What waits beside it is
+ * not held up for long. Of one thread at a time. */
 ATTN_NODISCARD attn_status srv_request_step(srv_request *r, attn_pool *pool,
                                             const atomic_bool *cancel, srv_step *next,
                                             attn_error *err);
 
-/* Frees the inputs and the workspace, so that only the results wait for the client. */
+/* Is there a piece of a streamed answer that can leave, so that the reply may start? */
+bool srv_request_answers(const srv_request *r);
+
+/* Frees the inputs and all that computing took, so that only the results wait for the client. */
 void srv_request_drop_inputs(srv_request *r);
 
 /* The members' contents. An absent array is one that is not `present`; an absent value is NULL. */

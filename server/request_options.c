@@ -244,7 +244,7 @@ static attn_status read_intermediates(srv_request *r, attn_error *err)
         (void)attn_fail(&at, ATTN_EINVAL, "/return_intermediates/%zu", i);
         ATTN_TRY(read_choice(attn_json_at(v, i), at.text, names, SRV_INTERMEDIATES, &which, err));
         if (!r->want[which])
-            r->order[r->num_intermediates++] = (unsigned)which;
+            r->order[r->num_results++] = (srv_result_name)which;
         r->want[which] = true;
     }
     return ATTN_OK;
@@ -256,9 +256,9 @@ attn_status srv_request_read_options(srv_request *r, attn_error *err)
     const attn_json *timeout = srv_request_value(r, SRV_F_TIMEOUT_MS);
     size_t encoding = 0;
 
-    r->want_outputs = true;
+    r->want[SRV_OUTPUTS] = true;
     ATTN_TRY(read_bool(r, SRV_F_IS_CAUSAL, "/is_causal", &r->options.is_causal, err));
-    ATTN_TRY(read_bool(r, SRV_F_RETURN_OUTPUTS, "/return_outputs", &r->want_outputs, err));
+    ATTN_TRY(read_bool(r, SRV_F_RETURN_OUTPUTS, "/return_outputs", &r->want[SRV_OUTPUTS], err));
     ATTN_TRY(read_window(r, err));
     ATTN_TRY(read_float(r, SRV_F_SCALE, "/scale", &r->options.scale, err));
     ATTN_TRY(read_float(r, SRV_F_SOFTCAP, "/softcap", &r->options.softcap, err));
@@ -274,6 +274,11 @@ attn_status srv_request_read_options(srv_request *r, attn_error *err)
         return attn_fail_at(err, ATTN_EINVAL, "/timeout_ms",
                             "/timeout_ms is %lld; it must be positive", (long long)r->timeout_ms);
     ATTN_TRY(read_attentions(r, err));
+    r->want[SRV_MAPS] = r->options.want_maps;
+    if (r->want[SRV_OUTPUTS])
+        r->order[r->num_results++] = SRV_OUTPUTS;
+    if (r->want[SRV_MAPS])
+        r->order[r->num_results++] = SRV_MAPS;
     return read_intermediates(r, err);
 }
 

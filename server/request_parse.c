@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "server/json_writer.h"
+#include "server/pieces.h"
 #include "server/request_private.h"
 
 #define FAR ((int64_t)1 << 40)
@@ -241,8 +243,7 @@ static attn_status read_past(srv_request *r, shapes *z, attn_error *err)
 
 static attn_status allocate_sequences(srv_request *r, const shapes *z, attn_error *err)
 {
-    size_t one =
-        sizeof(attn_sequence) + sizeof(srv_sizes) + (2 + SRV_INTERMEDIATES) * sizeof(size_t);
+    size_t one = sizeof(attn_sequence) + sizeof(srv_sizes) + SRV_RESULTS * sizeof(size_t);
     size_t bytes = z->batch * one; /* batch <= body size, so this cannot overflow */
 
     if (r->kind != SRV_ESTIMATE) {
@@ -467,70 +468,38 @@ static attn_status check_tokens(srv_request *r, attn_error *err)
 
 /* --- the plan ---------------------------------------------------------------------------------- */
 
-/* Adds a result of rows[b] * width floats a sequence to *bytes. */
-static attn_status plan_result(srv_request *r, srv_result *result, size_t *bytes, size_t width,
-                               size_t (*rows)(const srv_sizes *), attn_error *err)
+static attn_status plan_result(srv_request *r, srv_result_name which, attn_error *err)
 {
+    srv_result *result = &r->results[which];
+
     result->offset = calloc(r->batch + 1, sizeof *result->offset);
     if (result->offset == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for %zu sequences", r->batch);
     for (size_t b = 0; b < r->batch; b++) {
+        srv_shape z = srv_shape_of(r, which, &r->sizes[b]);
         size_t n = 0;
         result->offset[b] = result->count;
-        if (!attn_size_mul(rows(&r->sizes[b]), width, &n) ||
+        if (!attn_size_product((size_t[]){z.heads, z.rows, z.width}, 3, &n) ||
             !attn_size_add(result->count, n, &result->count) || result->count > SIZE_MAX / 64)
             return attn_fail(err, ATTN_ETOOBIG,
                              "the results of %zu sequences are larger than any memory", r->batch);
     }
-    *bytes += result->count * sizeof(float);
     return ATTN_OK;
-}
-
-static size_t query_rows(const srv_sizes *z)
-{
-    return z->t;
-}
-
-static size_t key_rows(const srv_sizes *z)
-{
-    return z->s;
-}
-
-static size_t map_cells(const srv_sizes *z)
-{
-    size_t n = 0;
-    return attn_size_mul(z->map_rows, z->map_columns, &n) ? n : SIZE_MAX;
 }
 
 static attn_status plan_results(srv_request *r, attn_error *err)
 {
-    const attn_heads *n = &r->heads;
-    const size_t width[SRV_INTERMEDIATES] = {
-        [SRV_QUERY] = n->num_heads * n->head_dim,
-        [SRV_KEY] = n->num_kv_heads * n->head_dim,
-        [SRV_VALUE_HEADS] = n->num_kv_heads * n->v_head_dim,
-        [SRV_LOGSUMEXP] = n->num_heads,
-        [SRV_CONTEXT] = n->num_heads * n->v_head_dim,
-    };
+    const srv_array *labels = srv_request_array(r, SRV_F_TOKENS);
 
-    if (r->want_outputs)
-        ATTN_TRY(plan_result(r, &r->outputs, &r->plan.outputs,
-                             r->layer != NULL ? r->d_out : n->num_heads * n->v_head_dim, query_rows,
-                             err));
-    for (int i = 0; i < SRV_INTERMEDIATES; i++) {
-        if (r->want[i])
-            ATTN_TRY(plan_result(r, &r->intermediates[i], &r->plan.outputs, width[i],
-                                 i == SRV_KEY || i == SRV_VALUE_HEADS ? key_rows : query_rows,
-                                 err));
-    }
-    if (r->options.want_maps)
-        ATTN_TRY(plan_result(r, &r->maps, &r->plan.attentions,
-                             r->options.reduce == ATTN_REDUCE_NONE ? r->options.num_heads : 1,
-                             map_cells, err));
+    for (size_t i = 0; i < r->num_results; i++)
+        ATTN_TRY(plan_result(r, r->order[i], err));
     for (size_t b = 0; b < r->batch; b++) {
         r->seqs[b].map_rows = r->sizes[b].map_rows;
         r->seqs[b].map_columns = r->sizes[b].map_columns;
     }
+    /* The text of the answer around its numbers. */
+    r->plan.inputs += r->num_results * (r->ragged ? r->batch : 1) * SRV_JSON_TENSOR_BYTES;
+    r->plan.inputs += labels->present ? 2 * labels->count : 0;
     return ATTN_OK;
 }
 
@@ -558,7 +527,7 @@ static attn_status plan(srv_request *r, const shapes *z, size_t workers, attn_er
         p->inputs += x + context;
     }
     ATTN_TRY(plan_results(r, err));
-    srv_request_plan_batches(r, workers);
+    srv_plan_make(r, workers);
     return ATTN_OK;
 }
 

@@ -4,9 +4,6 @@
 
 #include "server/request.h"
 
-/* Fills the plan from its inputs, outputs and attentions, and the sequences. */
-void srv_request_plan_batches(srv_request *r, size_t workers);
-
 /* For batch.c. Is one call of attn_forward() all that this request takes, and still to come? */
 bool srv_request_is_one_call(const srv_request *r);
 void srv_request_point_at_results(srv_request *r, size_t b); /* sequence b, before it is computed */

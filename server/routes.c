@@ -1,4 +1,5 @@
 #include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,8 @@
 #include "server/app.h"
 #include "server/assets.h"
 #include "server/clock.h"
+#include "server/log.h"
+#include "server/stream.h"
 
 /* --- small answers ----------------------------------------------------------------------------- */
 
@@ -229,12 +232,27 @@ static void get_metrics(srv_exchange *x)
 
 /* --- attention --------------------------------------------------------------------------------- */
 
-/* One POST under way. */
+/* One POST under way. It belongs to the exchange and, while it is in the queue, to the queue as well: a client may
+ * leave in the middle of an answer that is still computed. The last of them frees it. */
 typedef struct {
     srv_job job;
-    srv_exchange *x;
-    srv_json_writer *answer;
+    srv_app *app;
+    srv_json_writer *answer; /* when it is not streamed */
+    double logged_s;         /* of computing */
+
+    pthread_mutex_t lock; /* guards all below; no other lock is held when it is taken */
+    srv_exchange *x;      /* NULL: the exchange is over */
+    bool queued;
+    bool started; /* the reply of a streamed answer */
 } call;
+
+static void free_call(call *c)
+{
+    srv_json_writer_free(c->answer);
+    srv_request_free(c->job.request);
+    (void)pthread_mutex_destroy(&c->lock);
+    free(c);
+}
 
 static void begin_call(srv_exchange *x, srv_request_kind kind, const attn_model *model)
 {
@@ -247,6 +265,8 @@ static void begin_call(srv_exchange *x, srv_request_kind kind, const attn_model 
         srv_http_reply_problem(x, &err, NULL);
         return;
     }
+    (void)pthread_mutex_init(&c->lock, NULL);
+    c->app = app;
     c->x = x;
     c->job.owner = c;
     srv_http_set_user(x, c);
@@ -296,32 +316,136 @@ static attn_status call_data(srv_exchange *x, const char *bytes, size_t n, attn_
     return srv_request_feed(c->job.request, bytes, n, err);
 }
 
-static size_t read_answer(void *arg, char *out, size_t n)
+static ssize_t read_answer(void *arg, char *out, size_t n)
 {
-    return srv_json_writer_read(arg, out, n);
+    return (ssize_t)srv_json_writer_read(arg, out, n);
 }
 
-/* On the compute thread: the result becomes the reply. */
-static void call_done(srv_job *job)
+/* By the thread that has the exchange. */
+static void log_compute(call *c)
+{
+    const srv_request *r = c->job.request;
+
+    srv_http_log_compute(c->x, c->job.queue_s, c->job.compute_s, r->batch, r->tokens);
+    c->logged_s = c->job.compute_s;
+}
+
+static void count_computed(const call *c)
+{
+    const srv_request *r = c->job.request;
+
+    srv_metrics_computed(c->app->metrics, r->batch, r->tokens, r->plan.micro_batches);
+}
+
+static ssize_t read_pieces(void *arg, char *out, size_t n)
+{
+    call *c = arg;
+    bool took = false;
+    ssize_t got = srv_stream_read(c->job.request->stream, out, n, &took);
+
+    if (took)
+        srv_infer_wake(c->app->infer, &c->job);
+    if (got == 0) /* it is all computed: what came since the reply began */
+        srv_http_add_stage(c->x, SRV_STAGE_COMPUTE, c->job.compute_s - c->logged_s);
+    return got;
+}
+
+/* On the compute thread, as all that follows: the reply may begin; the lock is held. */
+static void start_reply(call *c)
+{
+    c->started = true;
+    log_compute(c); /* so far */
+    srv_http_reply_stream(c->x, 200, "application/json", read_pieces, c);
+    srv_http_resume(c->x);
+}
+
+static void call_started(srv_job *job)
 {
     call *c = job->owner;
-    const srv_request *r = job->request;
 
-    srv_http_log_compute(c->x, job->queue_s, job->compute_s, r->batch, r->tokens);
+    (void)pthread_mutex_lock(&c->lock);
+    start_reply(c); /* the exchange is suspended: it is there */
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+static void call_piece(void *arg)
+{
+    call *c = arg;
+
+    (void)pthread_mutex_lock(&c->lock);
+    if (c->x != NULL && c->started)
+        srv_http_wake(c->x);
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+/* A streamed answer is complete, or will never be. */
+static void end_pieces(call *c)
+{
+    srv_job *job = &c->job;
+    bool ok = job->status == ATTN_OK;
+
+    srv_stream_end(job->request->stream, ok);
+    if (ok)
+        count_computed(c);
+    if (!c->started && ok) { /* there is nothing in it but the usage */
+        start_reply(c);
+    } else if (!c->started) {
+        log_compute(c);
+        srv_http_reply_problem(c->x, &job->error, NULL);
+        srv_http_resume(c->x);
+    } else {
+        if (!ok) {
+            srv_metrics_broken(c->app->metrics);
+            srv_log(SRV_LOG_WARN, "answer", "an answer was broken off",
+                    (const srv_log_field[]){SRV_STR("request_id", srv_http_request_id(c->x)),
+                                            SRV_STR("code", attn_status_name(job->error.code)),
+                                            SRV_STR("reason", job->error.text)},
+                    3);
+        }
+        srv_http_wake(c->x);
+    }
+}
+
+/* All results are there, or none will be. */
+static void reply_whole(call *c)
+{
+    srv_job *job = &c->job;
+
     if (job->status == ATTN_OK) {
-        c->answer = srv_answer(r);
+        c->answer = srv_answer(job->request);
         if (c->answer == NULL)
             job->status = attn_fail(&job->error, ATTN_ENOMEM, "no memory for the answer");
     }
+    log_compute(c);
     srv_request_drop_inputs(job->request);
     if (job->status == ATTN_OK) {
-        const srv_app *app = srv_http_app(c->x);
-        srv_metrics_computed(app->metrics, r->batch, r->tokens, r->plan.micro_batches);
+        count_computed(c);
         srv_http_reply_stream(c->x, 200, "application/json", read_answer, c->answer);
     } else {
         srv_http_reply_problem(c->x, &job->error, NULL);
     }
     srv_http_resume(c->x);
+}
+
+static void call_done(srv_job *job)
+{
+    call *c = job->owner;
+    const srv_request *r = job->request;
+
+    (void)pthread_mutex_lock(&c->lock);
+    c->queued = false;
+    bool over = c->x == NULL;
+    if (!over) {
+        if (r->stream == NULL)
+            reply_whole(c);
+        else
+            end_pieces(c);
+    }
+    if (!over && r->stream != NULL)
+        srv_request_drop_inputs(job->request);
+    (void)pthread_mutex_unlock(&c->lock);
+    if (over)
+        free_call(c);
 }
 
 static void finish_call(srv_exchange *x)
@@ -349,9 +473,14 @@ static void finish_call(srv_exchange *x)
     int64_t timeout = r->timeout_ms > 0 ? r->timeout_ms : app->request_timeout_ms;
     c->job.deadline_ms = srv_http_started_ms(x) + (timeout < INT32_MAX ? timeout : INT32_MAX);
     c->job.client_fd = srv_http_socket(x);
+    c->job.started = call_started;
     c->job.done = call_done;
+    c->queued = true;
+    if (r->stream != NULL)
+        srv_stream_listen(r->stream, call_piece, c);
     srv_http_suspend(x); /* before the work can end */
     if (srv_infer_submit(app->infer, &c->job, &err) != ATTN_OK) {
+        c->queued = false;
         srv_http_reply_problem(x, &err, "queue_full");
         srv_http_resume(x);
     }
@@ -363,9 +492,14 @@ static void end_call(srv_exchange *x)
 
     if (c == NULL)
         return;
-    srv_json_writer_free(c->answer);
-    srv_request_free(c->job.request);
-    free(c);
+    (void)pthread_mutex_lock(&c->lock);
+    c->x = NULL;
+    bool queued = c->queued;
+    if (queued) /* call_done() frees it, soon */
+        srv_infer_drop(c->app->infer, &c->job);
+    (void)pthread_mutex_unlock(&c->lock);
+    if (!queued)
+        free_call(c);
 }
 
 /* --- the table --------------------------------------------------------------------------------- */

@@ -1,6 +1,10 @@
 #include "server/serve.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -8,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/cpu.h"
@@ -189,6 +194,31 @@ static attn_status handle_signals(attn_error *err)
     return ATTN_OK;
 }
 
+/* --- memory that is not in use ------------------------------------------------------------------ */
+
+/* The largest blocks come from the system and go back to it as soon as they are free. What is smaller stays
+ * with malloc for the next request; in few arenas, so that one does not keep what another lacks. */
+static void tame_malloc(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, 4 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, 8 << 20);
+    (void)mallopt(M_ARENA_MAX, 2);
+#endif
+}
+
+/* Called once a second: gives back what malloc kept, once nothing was reserved for a second. */
+static void trim_when_idle(attn_budget *budget, bool *kept)
+{
+    bool busy = atomic_exchange(&budget->peak, 0) > 0 || atomic_load(&budget->used) > 0;
+
+#ifdef __GLIBC__
+    if (*kept && !busy)
+        (void)malloc_trim(0);
+#endif
+    *kept = busy;
+}
+
 /* Waits for the first signal, then drains: no new connection, what runs may finish. */
 static void wait_and_drain(loaded *l, const cfg_config *c, srv_http *http)
 {
@@ -198,8 +228,16 @@ static void wait_and_drain(loaded *l, const cfg_config *c, srv_http *http)
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGINT);
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL); /* this thread is one that takes them */
-    while (sem_wait(&told_to_stop) != 0)
-        ; /* interrupted */
+    struct timespec until;
+    bool kept = false;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    for (until.tv_sec++; sem_timedwait(&told_to_stop, &until) != 0;) {
+        if (errno != ETIMEDOUT)
+            continue; /* interrupted */
+        trim_when_idle(&l->app.budget, &kept);
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+    }
     srv_log(SRV_LOG_INFO, "stopping",
             atomic_load(&first_signal) == SIGTERM ? "SIGTERM: finishing what runs"
                                                   : "SIGINT: finishing what runs",
@@ -219,6 +257,7 @@ int srv_serve(const cfg_config *c)
     int code = 1;
     bool json = c->log.format == CFG_LOG_JSON || (c->log.format == CFG_LOG_AUTO && !isatty(2));
 
+    tame_malloc();
     srv_log_init((srv_log_level)c->log.level, json);
     if (handle_signals(&err) != ATTN_OK || load(&l, c, &err) != ATTN_OK)
         goto done;

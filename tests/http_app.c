@@ -89,7 +89,7 @@ static void say_count(srv_exchange *x)
     say(x, text);
 }
 
-static size_t alphabet(void *arg, char *out, size_t n)
+static ssize_t alphabet(void *arg, char *out, size_t n)
 {
     visit *v = arg;
     size_t left = v->wanted - v->written;
@@ -97,7 +97,7 @@ static size_t alphabet(void *arg, char *out, size_t n)
     for (size_t i = 0; i < n; i++)
         out[i] = (char)('a' + (v->written + i) % 26);
     v->written += n;
-    return n;
+    return (ssize_t)n;
 }
 
 static void stream(srv_exchange *x)

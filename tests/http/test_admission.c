@@ -103,11 +103,11 @@ static char *request(const job *j)
 }
 
 static const job JOB[] = {
-    {1, 256, 0, ",\"return_attentions\":true", false},
+    {1, 1200, 0, ",\"return_attentions\":true", false},
     {1, 1024, 0, "", true},
-    {1, 200, 700, ",\"return_attentions\":{\"reduce_heads\":\"mean\"}", true},
-    {24, 64, 0, ",\"return_intermediates\":[\"key\",\"logsumexp\",\"context\"]", false},
-    {5, 230, 0, ",\"lengths\":[230,1,0,64,199],\"return_attentions\":{\"heads\":[1]}", true},
+    {1, 800, 700, ",\"return_attentions\":{\"reduce_heads\":\"mean\"}", true},
+    {64, 64, 0, ",\"return_intermediates\":[\"key\",\"logsumexp\",\"context\"]", false},
+    {5, 730, 0, ",\"lengths\":[730,1,0,64,199],\"return_attentions\":{\"heads\":[1]}", true},
     {300, 40, 0, ",\"return_outputs\":false,\"return_intermediates\":[\"query\",\"value\"]", true},
 };
 enum { JOBS = sizeof JOB / sizeof *JOB };

@@ -111,6 +111,7 @@ static void exactly_the_metrics_of_the_contract_are_there(void **state)
         {"attnd_requests_running", "gauge"},
         {"attnd_rejected_total", "counter"},
         {"attnd_cancelled_total", "counter"},
+        {"attnd_broken_answers_total", "counter"}, /* beside it */
         {"attnd_sequences_total", "counter"},
         {"attnd_tokens_total", "counter"},
         {"attnd_micro_batches_total", "counter"},

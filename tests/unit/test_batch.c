@@ -404,14 +404,16 @@ static void what_fills_a_call_joins_nobody(void **state)
     assert_false(srv_requests_join(small, none));
     assert_false(srv_requests_join(none, none));
     /* Two micro-batches. */
-    float *x = calloc((size_t)2 * 6000 * D, sizeof *x);
+    enum { N = 12, LONG = 1200 };
+    float *x = calloc((size_t)N * LONG * D, sizeof *x);
     test_body b;
     assert_non_null(x);
     body_init(&b, true);
-    body_floats(&b, "inputs_embeds", x, DIMS(2, 6000, D));
+    body_floats(&b, "inputs_embeds", x, DIMS(N, LONG, D));
     srv_request *large = request_of(SRV_ATTENTION, body_text(&b));
     body_free(&b);
     free(x);
+    assert_false(large->plan.streamed);
     assert_int_equal(large->plan.micro_batches, 2);
     assert_false(srv_requests_join(small, large));
     assert_false(srv_requests_join(large, large));

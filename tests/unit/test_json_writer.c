@@ -336,6 +336,67 @@ static void a_megabyte_of_floats_is_at_most_4_2_megabytes_of_text(void **state)
     free(x);
 }
 
+/* The text of x[0..n) of these sizes, written in parts of random sizes, between two texts. */
+static char *write_in_parts(const float *x, size_t n, size_t rank, const size_t *dim, bool base64,
+                            uint32_t *random)
+{
+    srv_json_writer *w = srv_json_writer_new();
+    char *text = malloc(n * 64 + 4096), *part = NULL;
+    size_t total = 0, given = 0;
+
+    assert_non_null(w);
+    assert_non_null(text);
+    srv_json_writer_raw(w, "<", 1);
+    srv_json_writer_tensor_in_parts(w, rank, dim, base64);
+    for (;;) {
+        *random = *random * 1664525u + 1013904223u;
+        size_t got = srv_json_writer_read(w, text + total, 64 + (*random >> 20) % 200);
+        total += got;
+        if (got > 0)
+            continue;
+        free(part); /* all of it must have been read */
+        part = NULL;
+        if (!srv_json_writer_waits(w))
+            break;
+        size_t take = 1 + (*random >> 16) % (n - given > 40 ? 40 : n - given);
+        part = (char *)malloc(take * sizeof *x);
+        assert_non_null(part);
+        memcpy(part, x + given, take * sizeof *x);
+        srv_json_writer_part(w, (const float *)(void *)part, take);
+        given += take;
+    }
+    assert_int_equal(given, n);
+    srv_json_writer_raw(w, ">", 1); /* behind what was read */
+    total += srv_json_writer_read(w, text + total, 64);
+    text[total] = '\0';
+    srv_json_writer_free(w);
+    return text;
+}
+
+static void numbers_may_come_in_parts(void **state)
+{
+    static const size_t sizes[][4] = {{1, 1, 1, 1}, {5, 1, 1, 1}, {2, 3, 5, 1}, {3, 2, 7, 11},
+                                      {1, 1, 64, 3}, {0, 2, 3, 1}, {2, 3, 0, 1}, {4, 1, 1, 50}};
+    uint32_t random = 3;
+    float x[512];
+
+    (void)state;
+    for (size_t i = 0; i < 512; i++)
+        x[i] = (float)i / 7 - 20;
+    for (int again = 0; again < 100; again++) {
+        const size_t *dim = sizes[again % 8];
+        size_t n = dim[0] * dim[1] * dim[2] * dim[3];
+        bool base64 = again / 8 % 2 == 1;
+        char *whole = write_tensor(x, 4, dim, base64, 64);
+        char *parts = write_in_parts(x, n, 4, dim, base64, &random);
+        assert_int_equal(strlen(parts), strlen(whole) + 2);
+        assert_memory_equal(parts + 1, whole, strlen(whole));
+        assert_int_equal(parts[strlen(parts) - 1], '>');
+        free(whole);
+        free(parts);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +407,7 @@ int main(void)
         cmocka_unit_test(texts_and_tensors_follow_each_other),
         cmocka_unit_test(strings_are_escaped_as_json_asks),
         cmocka_unit_test(the_bytes_do_not_depend_on_how_they_are_cut),
+        cmocka_unit_test(numbers_may_come_in_parts),
         cmocka_unit_test(nested_arrays_are_json_and_read_back),
         cmocka_unit_test(long_rows_are_their_numbers_one_by_one),
         cmocka_unit_test(the_bound_is_an_upper_one_and_near),
