@@ -6,7 +6,7 @@ import http from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { inflateSync } from 'node:zlib';
+import { deflateSync, inflateSync } from 'node:zlib';
 
 export const BUILD = path.dirname(process.env.ATTND ?? 'build/attnd');
 const CHROMIUM = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
@@ -205,6 +205,32 @@ export function readPNG(bytes) {
         }
     }
     return { width, height, at: (x, y) => [...out.subarray((Math.round(y) * width + Math.round(x)) * n, (Math.round(y) * width + Math.round(x)) * n + n), 255].slice(0, 4) };
+}
+
+const CRC = Int32Array.from({ length: 256 }, (_, n) => { for (let k = 0; k < 8; k++) n = n & 1 ? (n >>> 1) ^ 0xedb88320 : n >>> 1; return n; });
+
+/** The same picture in at most 256 colours that it uses much and that differ: small enough for a repository. */
+export function smallPNG(bytes) {
+    const { width, height, at } = readPNG(bytes), counts = new Map(), lines = [];
+    const pixels = Array.from({ length: width * height }, (_, k) => { const [r, g, b] = at(k % width, Math.floor(k / width)); return (r << 16) | (g << 8) | b; });
+    for (const c of pixels) counts.set(c, (counts.get(c) ?? 0) + 1);
+    const parts = (c) => [c >> 16, (c >> 8) & 255, c & 255], distance = (a, b) => parts(a).reduce((sum, v, n) => sum + (v - parts(b)[n]) ** 2, 0), palette = [];
+    for (const [c] of [...counts].sort((a, b) => b[1] - a[1])) if (palette.length < 256 && palette.every((p) => distance(p, c) > 100)) palette.push(c);
+    const nearest = new Map([...counts.keys()].map((c) => {
+        const far = palette.map((p) => distance(p, c));
+        return [c, far.indexOf(Math.min(...far))];
+    }));
+    for (let y = 0; y < height; y++) lines.push(Buffer.from([0, ...pixels.slice(y * width, (y + 1) * width).map((c) => nearest.get(c))]));
+    const chunk = (name, data) => {
+        const body = Buffer.concat([Buffer.from(name), data]), out = Buffer.alloc(8);
+        out.writeUInt32BE(data.length);
+        out.writeUInt32BE(~body.reduce((crc, v) => CRC[(crc ^ v) & 255] ^ (crc >>> 8), -1) >>> 0, 4);
+        return Buffer.concat([out.subarray(0, 4), body, out.subarray(4)]);
+    };
+    const head = Buffer.from([0, 0, 0, 0, 0, 0, 0, 0, 8, 3, 0, 0, 0]);
+    head.writeUInt32BE(width);
+    head.writeUInt32BE(height, 4);
+    return Buffer.concat([bytes.subarray(0, 8), chunk('IHDR', head), chunk('PLTE', Buffer.from(palette.flatMap(parts))), chunk('IDAT', deflateSync(Buffer.concat(lines), { level: 9 })), chunk('IEND', Buffer.alloc(0))]);
 }
 
 /** What a click saves, as bytes. */

@@ -200,7 +200,7 @@ test('4096_by_4096_pans_and_zooms_in_16_ms_of_script_and_three_times_its_memory'
 test('a_pooled_map_asks_for_exact_cells_and_shows_them', async () => {
     const page = await viewer(address);
     await page.evaluate(() => {
-        const n = 1000, b = 8, m = n / b, exact = (h, i, j) => Math.fround(((i * 31 + j * 17 + h) % 997) / 997), values = new Float32Array(2 * m * m);
+        const n = 3000, b = 8, m = n / b, exact = (h, i, j) => Math.fround(((i * 31 + j * 17 + h) % 997) / 997), values = new Float32Array(2 * m * m);
         for (let h = 0; h < 2; h++) for (let y = 0; y < m; y++) for (let x = 0; x < m; x++) {
             let most = 0;
             for (let i = y * b; i < y * b + b; i++) for (let j = x * b; j < x * b + b; j++) most = Math.max(most, exact(h, i, j));
@@ -216,8 +216,8 @@ test('a_pooled_map_asks_for_exact_cells_and_shows_them', async () => {
             setTimeout(() => map.refine({ head, queries, keys, values: out }), 10);
         }, { capture: true });
         window.exact = exact;
-        map.setState({ view: 'matrix', head: 1, query: 500, key: 501 });
         map.data = { shape: [2, n, n], values, pooled: { block: [b, b], kind: 'max' } };
+        map.setState({ view: 'matrix', head: 1, query: 500, key: 501 });
     });
     await page.waitForFunction(() => window.asked.length);
     await page.waitForFunction(() => {
@@ -229,7 +229,7 @@ test('a_pooled_map_asks_for_exact_cells_and_shows_them', async () => {
     await part(page, '[role=application]').focus();
     await page.keyboard.press('ArrowDown');
     await page.waitForFunction(() => /, rank \d+$/.test(document.querySelector('attention-map').shadowRoot.querySelector('[aria-live]').textContent));
-    await page.evaluate(() => { window.asked.length = 0; document.querySelector('attention-map').setState({ zoom: { z: 20, x: 480, y: 480 } }); });
+    await page.evaluate(() => { window.asked.length = 0; document.querySelector('attention-map').setState({ zoom: { z: 40, x: 480, y: 480 } }); });
     await page.waitForFunction(() => window.asked.some((a) => a.queries[1] - a.queries[0] > 10));
     await quiet(page);
 });
