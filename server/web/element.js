@@ -343,7 +343,7 @@ export class AttentionMap extends HTMLElement {
 
     #render() {
         if (!this.isConnected) return;
-        const { ui } = { ui: this.#ui }, s = this.#state, d = this.#d, lost = this.#empty;
+        const ui = this.#ui, s = this.#state, d = this.#d, lost = this.#empty;
         ui.message.hidden = !this.#failure;
         ui.message.textContent = this.#failure;
         for (const view of VIEWS) {
@@ -881,9 +881,7 @@ export class AttentionMap extends HTMLElement {
     }
 
     async toHTML() {
-        const { values, ...rest } = this.#given;
-        void values;
-        const plain = JSON.parse(JSON.stringify(rest, (_, v) => (ArrayBuffer.isView(v) ? Array.from(v) : v)));
+        const plain = JSON.parse(JSON.stringify({ ...this.#given, values: undefined }, (_, v) => (ArrayBuffer.isView(v) ? Array.from(v) : v)));
         return toHTML({ data: plain, state: this.#state }, this.#d.values, await AttentionMap.sources());
     }
 

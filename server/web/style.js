@@ -17,7 +17,8 @@ export const STYLE = `
 button, select, input { font:inherit; color:inherit; }
 button, select, summary, input[type=number], input[type=text] { min-height:32px; border:1px solid var(--line); border-radius:8px; background:var(--bg);
   padding:3px 10px; color:var(--ink); }
-select { max-width:132px; text-overflow:ellipsis; }
+select { max-width:132px; } .bar .bar select { max-width:104px; }
+select { text-overflow:ellipsis; }
 button, summary { cursor:pointer; }
 button:hover, summary:hover { background:var(--soft); }
 button:disabled { opacity:.5; cursor:default; }
