@@ -63,9 +63,10 @@ SERVER_OBJ := $(call obj,$(filter-out server/main.c,$(SERVER_SRC)) $(if $(SERVER
 SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
+WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
 .PHONY: all run test arm64 lint asan tsan floats check-openapi bench bench-json bench-peers bench-service soak \
-        fmt install clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi compile tests \
+        fmt install clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm compile tests \
         arm64-tests
 
 # Every processor, unless make was told how many jobs to run.
@@ -106,6 +107,19 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
+# A browser, node and two packages from npm, in the versions of the lock file: for the browser tests alone,
+# which say what they lack and are skipped.
+deps-web:
+	@command -v chromium >/dev/null || $(MAKE) --no-print-directory -s deps-chromium >/dev/null 2>&1 || true
+	@command -v npm >/dev/null || $(MAKE) --no-print-directory -s deps-npm >/dev/null 2>&1 || true
+	@cmp -s tests/web/package-lock.json build/web-deps/package-lock.json || { \
+	  mkdir -p build/web-deps && cp tests/web/package.json build/web-deps && \
+	  (cd build/web-deps && cp ../../tests/web/package-lock.json . && \
+	   npm ci --ignore-scripts --no-audit --no-fund --silent >/dev/null 2>&1) || rm -f build/web-deps/package-lock.json; }
+deps-chromium:
+	$(call need,chromium)
+deps-npm:
+	$(call need,nodejs npm)
 deps-openapi:
 	$(call need,$(DEPS_OPENAPI))
 deps-lint:
@@ -147,7 +161,7 @@ $(B)/.assets: FORCE
 	@mkdir -p $(B); echo '$(ASSETS)' | cmp -s - $@ || echo '$(ASSETS)' >$@
 
 $(B)/assets_data.c: server/embed.sh $(WEB) $(B)/openapi.json $(B)/.assets
-	server/embed.sh $(ASSETS) >$@ || { rm -f $@; exit 1; }
+	server/embed.sh $(B)/packed $(ASSETS) >$@ || { rm -f $@; exit 1; }
 
 $(B)/assets_data.o: $(B)/assets_data.c
 	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
@@ -164,9 +178,19 @@ $(B)/tests/unit/test_infer: TEST_LDFLAGS := -Wl,--wrap=srv_request_step
 $(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
 	$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $^ $(LIBS) $(TEST_LIBS)
 
-tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN)
+# The browser's tests: node runs them. Sanitizers would only slow the daemon behind the page.
+$(WEB_TESTS): $(B)/%: %.mjs
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec node %s "$$@" 2>&1\n' $< >$@ && chmod +x $@
+	@command -v node >/dev/null || printf '#!/bin/sh\necho "skipped: browser tests: node is not installed"\n' >$@
 
-test: deps-test deps-python ## build and run every test; ends in "N passed, N failed"
+tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN) $(if $(SAN),,$(WEB_TESTS))
+
+test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
+	@$(MAKE) --no-print-directory $(WEB_TESTS)
+	@tests/run.sh $(B) $(patsubst $(B)/%,%,$(WEB_TESTS))
+
+test: deps-test deps-python deps-web ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/accept.h"
+
 /* Nothing from elsewhere, nothing inline. The viewer shows pictures that it has made (blob:). */
 static const char PAGE_POLICY[] = "default-src 'none'; script-src 'self'; style-src 'self'; "
                                   "connect-src 'self'; img-src 'self' data: blob:; "
@@ -44,6 +46,17 @@ static bool client_has(const srv_exchange *x, const char *tag)
     return list != NULL && (strcmp(list, "*") == 0 || strstr(list, tag) != NULL);
 }
 
+/* The copy for this client; gzip is made at build and costs nothing here. */
+static const srv_asset_bytes *copy_for(const srv_exchange *x, const srv_asset *a)
+{
+    const char *line = srv_http_header(x, "Accept-Encoding");
+    srv_codings c = srv_accept_codings((srv_lines){&line, line != NULL ? 1 : 0});
+    srv_coding coding = SRV_IDENTITY;
+
+    return srv_choose_coding(&c, 1U << SRV_GZIP, false, &coding) && coding == SRV_GZIP ? &a->packed
+                                                                                       : &a->plain;
+}
+
 /* NULL: there is no such file. */
 static void reply(srv_exchange *x, const srv_asset *a)
 {
@@ -55,15 +68,19 @@ static void reply(srv_exchange *x, const srv_asset *a)
         srv_http_reply_problem(x, &err, "not_found");
         return;
     }
-    srv_http_set_header(x, "ETag", a->tag);
+    const srv_asset_bytes *b = copy_for(x, a);
+    srv_http_set_header(x, "ETag", b->tag);
+    srv_http_set_header(x, "Vary", "Accept-Encoding");
+    if (b == &a->packed)
+        srv_http_set_header(x, "Content-Encoding", "gzip");
     srv_http_set_header(x, "Cache-Control", "no-cache"); /* keep it, but ask whether it changed */
     if (strncmp(type, "text/html", 9) == 0) {
         srv_http_set_header(x, "Content-Security-Policy", PAGE_POLICY);
         srv_http_set_header(x, "Referrer-Policy", "no-referrer");
     }
-    bool has = client_has(x, a->tag);
-    srv_http_reply_text(x, has ? 304 : 200, has ? NULL : type, a->begin,
-                        (size_t)(a->end - a->begin));
+    bool has = client_has(x, b->tag);
+    srv_http_reply_text(x, has ? 304 : 200, has ? NULL : type, b->begin,
+                        (size_t)(b->end - b->begin));
 }
 
 /* Pages stand in the table by other paths than their files' names, so none is found here. */

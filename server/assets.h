@@ -8,10 +8,14 @@
 #include "server/http.h"
 
 typedef struct {
-    const char *path;        /* at which it is served: "/", "/docs/page.js", "/openapi.json" */
-    const char *file;        /* where it stood when the daemon was built */
-    const char *begin, *end; /* its bytes; a NUL stands at `end` */
+    const char *begin, *end; /* a NUL stands at `end` */
     const char *tag;         /* ETag, quotes included */
+} srv_asset_bytes;
+
+typedef struct {
+    const char *path; /* at which it is served: "/", "/docs/page.js", "/openapi.json" */
+    const char *file; /* where it stood when the daemon was built */
+    srv_asset_bytes plain, packed; /* as it stood there, and after gzip */
 } srv_asset;
 
 /* Made by the Makefile with server/embed.sh; the last one has no path. */

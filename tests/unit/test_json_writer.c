@@ -375,7 +375,7 @@ static char *write_in_parts(const float *x, size_t n, size_t rank, const size_t 
 
 static void numbers_may_come_in_parts(void **state)
 {
-    static const size_t sizes[][4] = {{1, 1, 1, 1}, {5, 1, 1, 1}, {2, 3, 5, 1}, {3, 2, 7, 11},
+    static const size_t sizes[][4] = {{1, 1, 1, 1},  {5, 1, 1, 1}, {2, 3, 5, 1}, {3, 2, 7, 11},
                                       {1, 1, 64, 3}, {0, 2, 3, 1}, {2, 3, 0, 1}, {4, 1, 1, 50}};
     uint32_t random = 3;
     float x[512];
