@@ -171,7 +171,7 @@ size_t srv_cut_workspace(const srv_request *r, srv_result_name which, size_t b, 
     if (which == SRV_KEY || which == SRV_VALUE_HEADS)
         return keys;
     options.want_maps = which == SRV_MAPS;
-    part.q_len = cut->rows;
+    part.q_len = cut->rows + (which == SRV_MAPS ? attn_kernels.row_block - 1 : 0);
     size_t rows = attn_sequence_bytes(r->layer, &heads, &part) +
                   attn_scratch_bytes(r->layer, &heads, &options, longest, workers);
     return rows > keys ? rows : keys;

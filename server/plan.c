@@ -1,6 +1,5 @@
 #include "server/plan.h"
 
-#include "core/kern.h"
 #include "server/pieces.h"
 
 #define WHOLE_RESULTS ((size_t)16 << 20) /* results up to this stand in memory where they fit */
@@ -186,9 +185,7 @@ void srv_plan_make(srv_request *r, size_t workers)
     p->needed = p->inputs + p->least_workspace + p->outputs + p->attentions;
     size_t limit = r->budget->limit;
     bool whole_fits = p->inputs + whole <= limit, in_pieces_fits = p->inputs + in_pieces <= limit;
-    /* Where rows round differently in company, they are not cut apart without need. */
-    if (whole_fits &&
-        (is_small(r, outputs + maps) || !in_pieces_fits || attn_kernels.row_block > 1))
+    if (whole_fits && (is_small(r, outputs + maps) || !in_pieces_fits))
         plan_whole(r, workers, outputs + maps);
     else
         plan_streamed(r, workers);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/kern.h"
 #include "core/memory.h"
 #include "server/answer.h"
 #include "server/pieces.h"
@@ -267,9 +268,9 @@ static void unpack(const srv_stream *s, size_t heads, size_t rows, float *out)
     }
 }
 
-/* Where the results of a call go. */
-static void point(const srv_stream *s, attn_sequence *q, attn_options *o, size_t heads, size_t rows,
-                  float *out)
+/* Where the results of a call go. Of its query rows the first `skip` are none of the piece. */
+static void point(const srv_stream *s, attn_sequence *q, attn_options *o, size_t skip, size_t heads,
+                  size_t rows, float *out)
 {
     const place *p = &s->at;
     const srv_request *r = s->r;
@@ -279,8 +280,8 @@ static void point(const srv_stream *s, attn_sequence *q, attn_options *o, size_t
     switch (p->kind) {
     case SRV_MAPS:
         q->maps = (attn_view){out, rows * width, width};
-        q->map_rows = q->q_len;
-        o->q_from = 0;
+        q->map_rows = q->q_len - skip;
+        o->q_from = skip;
         if (r->options.reduce != ATTN_REDUCE_NONE)
             break;
         o->heads = srv_by_head(r, p->kind) ? NULL
@@ -333,13 +334,15 @@ static attn_status compute(srv_stream *s, size_t heads, size_t rows, float *out,
         memset(out, 0, p->cut.floats * sizeof(float));
     if (n == 0)
         return ATTN_OK;
-    slice(r, &q, first, n);
+    /* The rows of a map may begin anywhere, a slice where its rows keep their bits. */
+    size_t skip = first % attn_kernels.row_block;
+    slice(r, &q, first - skip, n + skip);
     q.keys = s->keys;
-    point(s, &q, &options, heads, rows, out);
+    point(s, &q, &options, skip, heads, rows, out);
     attn_status rc =
         attn_forward(r->layer, &call, &options, &q, 1, pool, r->workspace, cancel, &stats, err);
     if (rc == ATTN_ENONFINITE)
-        name_slice(first, err);
+        name_slice(first - skip, err);
     if (s->count_here)
         r->stats.fully_masked_rows += stats.fully_masked_rows;
     return rc;
