@@ -44,7 +44,7 @@ static atomic_size_t right, refused, late, left, malformed;
 static pthread_mutex_t lock_ = PTHREAD_MUTEX_INITIALIZER;
 static char wrong[512];
 
-static void complain(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static void complain(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
