@@ -1,4 +1,4 @@
-/* answer.h: the JSON of an answered request, as a list of pieces for json_writer. */
+/* answer.h: an answered request, in JSON or in tensors alone, as a list of pieces for json_writer. */
 #ifndef SRV_ANSWER_H
 #define SRV_ANSWER_H
 

@@ -152,6 +152,13 @@ void srv_http_reply_stream(srv_exchange *x, int status, const char *content_type
     r->code = NULL;
     r->read = read;
     r->arg = arg;
+    r->sized = false;
+}
+
+void srv_http_set_length(srv_exchange *x, uint64_t n)
+{
+    x->reply.length = n;
+    x->reply.sized = true;
 }
 
 void srv_http_set_header(srv_exchange *x, const char *name, const char *value)

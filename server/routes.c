@@ -11,6 +11,7 @@
 #include "server/clock.h"
 #include "server/log.h"
 #include "server/stream.h"
+#include "server/wire.h"
 
 /* --- small answers ----------------------------------------------------------------------------- */
 
@@ -237,6 +238,7 @@ static void get_metrics(srv_exchange *x)
 typedef struct {
     srv_job job;
     srv_app *app;
+    srv_wire wire;
     srv_json_writer *answer; /* when it is not streamed */
     double logged_s;         /* of computing */
 
@@ -248,6 +250,7 @@ typedef struct {
 
 static void free_call(call *c)
 {
+    srv_wire_deinit(&c->wire);
     srv_json_writer_free(c->answer);
     srv_request_free(c->job.request);
     (void)pthread_mutex_destroy(&c->lock);
@@ -270,7 +273,8 @@ static void begin_call(srv_exchange *x, srv_request_kind kind, const attn_model 
     c->x = x;
     c->job.owner = c;
     srv_http_set_user(x, c);
-    if (srv_request_new(&c->job.request, kind, model, &app->budget, &err) != ATTN_OK)
+    if (srv_request_new(&c->job.request, kind, model, &app->budget, &err) != ATTN_OK ||
+        srv_wire_open(&c->wire, x, c->job.request, &err) != ATTN_OK)
         srv_http_reply_problem(x, &err, NULL);
 }
 
@@ -355,7 +359,7 @@ static void start_reply(call *c)
 {
     c->started = true;
     log_compute(c); /* so far */
-    srv_http_reply_stream(c->x, 200, "application/json", read_pieces, c);
+    srv_wire_reply(&c->wire, c->x, c->job.request, read_pieces, c, UINT64_MAX);
     srv_http_resume(c->x);
 }
 
@@ -420,7 +424,8 @@ static void reply_whole(call *c)
     srv_request_drop_inputs(job->request);
     if (job->status == ATTN_OK) {
         count_computed(c);
-        srv_http_reply_stream(c->x, 200, "application/json", read_answer, c->answer);
+        srv_wire_reply(&c->wire, c->x, job->request, read_answer, c->answer,
+                       srv_json_writer_length(c->answer));
     } else {
         srv_http_reply_problem(c->x, &job->error, NULL);
     }
@@ -466,7 +471,7 @@ static void finish_call(srv_exchange *x)
         reply_json(x, srv_answer_estimate(r));
         return;
     }
-    if (srv_request_admit(r, &err) != ATTN_OK) {
+    if (srv_request_admit(r, &err) != ATTN_OK || srv_wire_admit(&c->wire, r, &err) != ATTN_OK) {
         srv_http_reply_problem(x, &err, NULL);
         return;
     }
@@ -504,8 +509,9 @@ static void end_call(srv_exchange *x)
 
 /* --- the table --------------------------------------------------------------------------------- */
 
-#define BODY(begin_)                                                                               \
-    .body = true, .begin = begin_, .data = call_data, .finish = finish_call, .end = end_call
+#define BODY(begin_, media_)                                                                       \
+    .body = true, .media = &(media_), .begin = begin_, .data = call_data, .finish = finish_call,   \
+    .end = end_call
 
 static const srv_route api_routes[] = {
     {.method = "GET", .path = "/health/live", .quiet = true, .finish = get_live},
@@ -514,9 +520,15 @@ static const srv_route api_routes[] = {
     {.method = "GET", .path = "/v1/models/{model}", .finish = get_model},
     {.method = "GET", .path = "/v1/models/{model}/examples", .finish = get_examples},
     {.method = "GET", .path = "/v1/models/{model}/examples/{name}", .finish = get_example},
-    {.method = "POST", .path = "/v1/models/{model}/attention", BODY(begin_attention)},
-    {.method = "POST", .path = "/v1/models/{model}/attention/estimate", BODY(begin_estimate)},
-    {.method = "POST", .path = "/v1/scaled-dot-product-attention", BODY(begin_sdpa)},
+    {.method = "POST",
+     .path = "/v1/models/{model}/attention",
+     BODY(begin_attention, srv_attention_media)},
+    {.method = "POST",
+     .path = "/v1/models/{model}/attention/estimate",
+     BODY(begin_estimate, srv_estimate_media)},
+    {.method = "POST",
+     .path = "/v1/scaled-dot-product-attention",
+     BODY(begin_sdpa, srv_sdpa_media)},
 };
 
 static const srv_route metrics_routes[] = {
