@@ -169,6 +169,11 @@ static void safetensors_holds_the_numbers_of_json(void **state)
     (void)state;
 
     assert_non_null(length); /* what stands in memory goes in one */
+    /* The first begins a line, and so does what stands behind whole lines. */
+    for (size_t i = 0; i < 2; i++) {
+        const unsigned char *data = st_need(f, names[i])->data;
+        assert_int_equal((data - f->bytes) % 64, 0);
+    }
     assert_int_equal(f->count, 7);
     for (size_t i = 0; i < 7; i++) {
         char *path = i < 2 ? st_path("%s", names[i]) : st_path("intermediates.%s", names[i]);
@@ -414,6 +419,58 @@ static void a_picture_shows_the_cells_of_the_maps(void **state)
     reply_free(&json);
 }
 
+static size_t bytes_of(const test_reply *r, const char *name)
+{
+    json_t *root = answer_parse(r->body, r->body_bytes);
+    const json_t *v = answer_get(root, name);
+    assert_true(json_is_integer(v));
+    size_t n = (size_t)json_integer_value(v);
+    json_decref(root);
+    return n;
+}
+
+/* What a refusal says is needed is enough, to the byte, with all that a picture or gzip takes. */
+static void what_an_answer_needs_is_enough(void **state)
+{
+    enum { LONG = 1600 };
+    static const struct {
+        const char *query, *const fields[4];
+    } table[] = {{"", {"Accept: image/png"}},
+                 {"?return_attentions=true",
+                  {"Accept: application/vnd.safetensors", "Accept-Encoding: gzip, identity;q=0.1"}},
+                 {"?return_attentions={%22top_k%22:300}", {"Accept-Encoding: gzip"}}};
+    float *x = malloc(LONG * D * sizeof *x);
+    uint32_t seed = 21;
+    (void)state;
+
+    assert_non_null(x);
+    st_random(&seed, x, LONG * D);
+    blob body = format_npy(x, DIMS(LONG, D));
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char *path = st_path("%s%s", LAYER, table[i].query);
+        test_daemon *d = serve("1MiB");
+        test_reply r = format_post(d, path, FORMAT_NPY, body.at, body.n, table[i].fields);
+        assert_int_equal(r.status, 413);
+        size_t needed = bytes_of(&r, "needed_bytes");
+        reply_free(&r);
+        daemon_stop(d);
+        for (size_t less = 0; less < 2; less++) {
+            char *budget = st_path("%zuB", needed - less);
+            d = serve(budget);
+            r = format_post(d, path, FORMAT_NPY, body.at, body.n, table[i].fields);
+            assert_int_equal(r.status, less == 0 ? 200 : 413);
+            if (less == 1)
+                assert_int_equal(bytes_of(&r, "needed_bytes"), needed);
+            reply_free(&r);
+            daemon_stop(d);
+            free(budget);
+        }
+        free(path);
+    }
+    blob_free(&body);
+    free(x);
+}
+
 /* --- negotiation --------------------------------------------------------------------------------- */
 
 static void accept_chooses_the_answer(void **state)
@@ -643,6 +700,7 @@ int main(void)
         cmocka_unit_test(tensors_leave_in_pieces),
         cmocka_unit_test(python_reads_our_answers),
         cmocka_unit_test(a_picture_shows_the_cells_of_the_maps),
+        cmocka_unit_test(what_an_answer_needs_is_enough),
         cmocka_unit_test(accept_chooses_the_answer),
         cmocka_unit_test(what_is_not_read_is_415_and_names_what_is),
         cmocka_unit_test(a_body_without_a_type_is_json),

@@ -79,8 +79,7 @@ static shape random_shape(void)
         ",\"return_intermediates\":[\"query\",\"key\",\"value\",\"logsumexp\",\"context\"]",
         ",\"return_attentions\":true,\"return_intermediates\":[\"logsumexp\"]",
         ",\"return_attentions\":{\"pool\":{\"size\":64,\"kind\":\"max\"}}",
-        ",\"return_attentions\":{\"pool\":{\"size\":7},\"reduce_heads\":\"mean\",\"dtype\":"
-        "\"uint8\"}",
+        ",\"return_attentions\":{\"pool\":{\"size\":7},\"reduce_heads\":\"mean\"}",
         ",\"return_attentions\":{\"top_k\":1},\"return_outputs\":false",
         ",\"return_attentions\":{\"top_k\":1,\"stage\":\"scores\",\"dtype\":\"float16\"}",
         ",\"return_outputs\":false"};
