@@ -15,9 +15,7 @@ static const char *const result_names[SRV_RESULTS] = {
 
 static const char *const map_names[] = {"indices", "values", "rest"};
 
-/* What an answer says about uint8: 1/255, the nearest float32. */
-#define SCALE_TEXT "0.003921569"
-#define SCALE      "\"dtype\":\"uint8\",\"scale\":" SCALE_TEXT ","
+#define SCALE "\"dtype\":\"uint8\",\"scale\":" SRV_UINT8_SCALE ","
 
 /* A result as it leaves: one tensor, or in a ragged batch a list of them. Calls `emit` for each. */
 typedef struct {
@@ -26,7 +24,7 @@ typedef struct {
     size_t bytes;
 } sink;
 
-static attn_dtype dtype_of(const srv_request *r, srv_result_name which)
+attn_dtype srv_result_dtype(const srv_request *r, srv_result_name which)
 {
     return which == SRV_MAPS ? r->map_dtype : which == SRV_TOP_KEYS ? ATTN_I32 : ATTN_F32;
 }
@@ -37,7 +35,8 @@ static void emit(sink *s, srv_result_name which, const float *data, size_t rank,
 
     if (s->w != NULL)
         srv_json_writer_values(s->w, s->r->plan.streamed ? NULL : data, rank, dim,
-                               s->r->base64 ? SRV_BASE64 : SRV_LISTS, dtype_of(s->r, which));
+                               s->r->base64 ? SRV_BASE64 : SRV_LISTS,
+                               srv_result_dtype(s->r, which));
     for (size_t i = 0; i < rank; i++)
         count *= dim[i];
     s->bytes += srv_json_writer_bound(count, rank, dim, s->r->base64);
@@ -164,7 +163,7 @@ static tensors list_tensors(const srv_request *r)
                                                                          : which == SRV_MAPS   ? 1
                                                                                                : 2]
                                                              : result_names[which];
-        e->dtype = dtype_of(r, which);
+        e->dtype = srv_result_dtype(r, which);
         if (!r->single)
             e->dim[e->rank++] = r->batch;
         for (size_t k = 0; k < z.rank; k++)
@@ -188,7 +187,7 @@ static void write_safetensors_header(const srv_request *r, const tensors *t, srv
         option[n++] = (srv_safetensors_option){"layer", layer};
     }
     if (r->want[SRV_MAPS] && r->map_dtype == ATTN_U8)
-        option[n++] = (srv_safetensors_option){"attentions.scale", SCALE_TEXT};
+        option[n++] = (srv_safetensors_option){"attentions.scale", SRV_UINT8_SCALE};
     char *header = srv_safetensors_header(t->entry, t->n, option, n, &bytes);
     if (header == NULL)
         srv_json_writer_fail(w);

@@ -10,6 +10,10 @@
  * is no memory. */
 srv_json_writer *srv_answer(const srv_request *r);
 
+/* As what a result leaves. Numbers as ATTN_U8 stand for themselves divided by 255. */
+attn_dtype srv_result_dtype(const srv_request *r, srv_result_name which);
+#define SRV_UINT8_SCALE "0.003921569" /* 1/255, the nearest float32 */
+
 /* The end of a streamed answer. */
 void srv_answer_usage(const srv_request *r, srv_json_writer *w);
 

@@ -678,6 +678,14 @@ const char *srv_http_header(const srv_exchange *x, const char *name)
     return srv_header_find(x, name, NULL);
 }
 
+size_t srv_http_header_count(const srv_exchange *x, const char *name)
+{
+    size_t n = 0;
+
+    (void)srv_header_find(x, name, &n);
+    return n;
+}
+
 size_t srv_http_body_type(const srv_exchange *x)
 {
     return x->body_type;

@@ -18,7 +18,7 @@ typedef struct srv_exchange srv_exchange;
 
 /* What a route's body may be and what it answers, the default first. Codings are bits 1u << srv_coding. */
 typedef struct {
-    const char *const *takes;
+    const char *const *takes; /* NULL = whatever Content-Type says */
     size_t num_takes;
     unsigned takes_codings;
     const char *const *gives;
@@ -111,6 +111,7 @@ bool srv_http_draining(const srv_exchange *x); /* quiesce was called: this reply
 const char *srv_http_request_id(const srv_exchange *x);
 const char *srv_http_param(const srv_exchange *x, const char *name);  /* of the path; NULL = none */
 const char *srv_http_header(const srv_exchange *x, const char *name); /* NULL = absent */
+size_t srv_http_header_count(const srv_exchange *x, const char *name);
 /* What was negotiated: indices into the route's `takes` and `gives`, codings. With `floats` the answer's numbers
  * hardly shrink, see srv_choose_coding(). */
 size_t srv_http_body_type(const srv_exchange *x);
@@ -126,6 +127,7 @@ void *srv_http_user(const srv_exchange *x);
 /* Adds to a stage's time. The stages that are known when the answer begins go into its Server-Timing
  * field, where the route has a body; all of them go to the log and to `observe`. */
 void srv_http_add_stage(srv_exchange *x, srv_stage stage, double seconds);
+double srv_http_stage_s(const srv_exchange *x, srv_stage stage); /* so far */
 /* Queue and compute time (compute_s 0: it never ran), and figures for the log line. */
 void srv_http_log_compute(srv_exchange *x, double queue_s, double compute_s, size_t batch,
                           size_t tokens);

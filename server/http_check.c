@@ -289,7 +289,8 @@ static void check_body_media(srv_exchange *x, const srv_media *media)
     attn_error err = {0};
     char names[256];
 
-    if (srv_content_type((srv_lines){types.line, types.n}, media->takes, media->num_takes,
+    if (media->takes != NULL &&
+        srv_content_type((srv_lines){types.line, types.n}, media->takes, media->num_takes,
                          &x->body_type, &err) != ATTN_OK) {
         list_names(names, sizeof names, media->takes, media->num_takes, UINT_MAX);
         bool form = types.n == 1 && strncasecmp(types.line[0], "application/x-www-form", 22) == 0;

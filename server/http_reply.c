@@ -185,6 +185,11 @@ void srv_http_add_stage(srv_exchange *x, srv_stage stage, double seconds)
     x->stage_s[stage] += seconds > 0 ? seconds : 0;
 }
 
+double srv_http_stage_s(const srv_exchange *x, srv_stage stage)
+{
+    return x->stage_s[stage];
+}
+
 void srv_http_log_compute(srv_exchange *x, double queue_s, double compute_s, size_t batch,
                           size_t tokens)
 {

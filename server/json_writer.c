@@ -451,6 +451,12 @@ size_t srv_json_writer_read(srv_json_writer *w, char *out, size_t n)
     return (size_t)(p - out);
 }
 
+void srv_json_writer_rewind(srv_json_writer *w)
+{
+    w->current = w->done = 0;
+    memset(w->at, 0, sizeof w->at);
+}
+
 /* --- numbers in parts ------------------------------------------------------------------------- */
 
 bool srv_json_writer_waits(const srv_json_writer *w)

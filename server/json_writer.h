@@ -61,6 +61,9 @@ size_t srv_json_writer_read(srv_json_writer *w, char *out, size_t n);
 /* All bytes of an answer of texts and bytes alone, when nothing was read yet; else UINT64_MAX. */
 uint64_t srv_json_writer_length(const srv_json_writer *w);
 
+/* Reading begins again; for a list without numbers that come in parts. */
+void srv_json_writer_rewind(srv_json_writer *w);
+
 /* Most bytes that the text of `count` floats in a tensor can take, commas and brackets included. */
 size_t srv_json_writer_bound(size_t count, size_t rank, const size_t *dim, bool base64);
 

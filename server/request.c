@@ -70,11 +70,11 @@ static attn_status charge(void *arg, ptrdiff_t bytes, attn_error *err)
         r->read -= (size_t)-bytes;
         return ATTN_OK;
     }
-    size_t all = r->read + (size_t)bytes;
+    size_t all = r->read + r->reserved + (size_t)bytes;
     if (all > r->budget->limit)
         return too_large(all, r->budget->limit, err);
     ATTN_TRY(attn_budget_reserve(r->budget, (size_t)bytes, err));
-    r->read = all;
+    r->read += (size_t)bytes;
     return ATTN_OK;
 }
 

@@ -244,8 +244,11 @@ static attn_status read_past(srv_request *r, shapes *z, attn_error *err)
 static attn_status allocate_sequences(srv_request *r, const shapes *z, attn_error *err)
 {
     size_t one = sizeof(attn_sequence) + sizeof(srv_sizes) + SRV_RESULTS * sizeof(size_t);
-    size_t bytes = z->batch * one; /* batch <= body size, so this cannot overflow */
+    size_t bytes = 0;
 
+    if (!attn_size_mul(z->batch, one, &bytes)) /* of no tokens, for which no bytes are sent */
+        return attn_fail(err, ATTN_ETOOBIG, "%zu sequences are more than any memory holds",
+                         z->batch);
     if (r->kind != SRV_ESTIMATE) {
         ATTN_TRY(attn_budget_reserve(r->budget, bytes, err));
         r->reserved += bytes;

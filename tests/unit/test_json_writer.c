@@ -486,6 +486,46 @@ static void narrow_types_are_rounded(void **state)
     srv_json_writer_free(w);
 }
 
+/* Bytes behind a text, at once or in parts; and what was read can be read again, with more behind it. */
+static void bytes_are_as_they_lie_in_memory(void **state)
+{
+    float x[300];
+    size_t total = 0, got = 0;
+
+    (void)state;
+    for (size_t i = 0; i < 300; i++)
+        x[i] = (float)i / 7 - 20;
+    for (int in_parts = 0; in_parts < 2; in_parts++) {
+        srv_json_writer *w = srv_json_writer_new();
+        char out[4096];
+        assert_non_null(w);
+        srv_json_writer_format(w, "{\"a\":");
+        srv_json_writer_tensor(w, x, 1, (size_t[]){2}, false);
+        srv_json_writer_raw(w, "}", 1);
+        size_t text = srv_json_writer_read(w, out, sizeof out);
+        assert_int_equal(srv_json_writer_read(w, out, sizeof out), 0);
+        srv_json_writer_rewind(w);
+        srv_json_writer_bytes(w, in_parts ? NULL : x, 300);
+        srv_json_writer_bytes(w, x, 0); /* nothing */
+        size_t given = 0;
+        for (total = 0;; total += got) {
+            got = srv_json_writer_read(w, out + total, 64 + total % 7);
+            if (got > 0)
+                continue;
+            if (!srv_json_writer_waits(w))
+                break;
+            size_t n = given == 0 ? 1 : 23;
+            srv_json_writer_part(w, x + given, n);
+            given += n;
+        }
+        assert_int_equal(given, in_parts ? 300 : 0);
+        assert_int_equal(total, text + sizeof x);
+        assert_memory_equal(out, "{\"a\":[-20,", 10);
+        assert_memory_equal(out + text, x, sizeof x);
+        srv_json_writer_free(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -499,6 +539,7 @@ int main(void)
         cmocka_unit_test(numbers_may_come_in_parts),
         cmocka_unit_test(every_form_and_type_leaves_the_same_in_parts),
         cmocka_unit_test(narrow_types_are_rounded),
+        cmocka_unit_test(bytes_are_as_they_lie_in_memory),
         cmocka_unit_test(nested_arrays_are_json_and_read_back),
         cmocka_unit_test(long_rows_are_their_numbers_one_by_one),
         cmocka_unit_test(the_bound_is_an_upper_one_and_near),
