@@ -95,7 +95,8 @@ blob format_gzip(const void *bytes, size_t n)
     size_t room = deflateBound(&z, n) + 64;
     unsigned char *out = malloc(room), *in = malloc(n + 1);
     assert_true(out != NULL && in != NULL);
-    memcpy(in, bytes, n);
+    if (n > 0)
+        memcpy(in, bytes, n);
     z.next_in = in;
     z.avail_in = (uInt)n;
     z.next_out = out;

@@ -185,8 +185,11 @@ static void the_timeout_cancels_what_still_runs(void **state)
     raw_conn *told[] = {&running, &waiting};
     for (size_t i = 0; i < 2; i++) {
         raw_answer a = raw_read(told[i], false, 1000);
-        assert_int_equal(a.status, 503);
-        assert_non_null(raw_header(&a, "Retry-After"));
+        if (a.status == 200) /* its first piece had left already */
+            assert_false(a.complete);
+        else
+            assert_int_equal(a.status, 503);
+        assert_true(a.status == 200 || raw_header(&a, "Retry-After") != NULL);
         raw_free(&a);
         raw_close(told[i]);
     }
