@@ -16,7 +16,9 @@ B       := $(VARIANT)
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
               libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev
 DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
-PYTHON_PACKAGES := safetensors
+PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
+# Later ones want a newer numpy than Debian 12 has. Of what it names as its needs only these are used.
+TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.event zope.interface brotli python-rapidjson
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
@@ -104,7 +106,9 @@ deps-test:
 deps-python: deps-test
 	@for p in $(PYTHON_PACKAGES); do \
 	  [ -d build/python/$$p ] || \
-	  /usr/bin/python3 -m pip install -q --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
+	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
+	@[ -d build/python/tritonclient ] || \
+	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
 # A browser, node and two packages from npm, in the versions of the lock file: for the browser tests alone,

@@ -177,7 +177,8 @@ static void keep_row(const attn_map *m, size_t i, const float *x)
         out[l] = x[keys[l]];
         keys[l] += (int32_t)o->k_from;
     }
-    s->top_rest[m->slot * s->map_rows + row] = rest;
+    if (s->top_rest != NULL)
+        s->top_rest[m->slot * s->map_rows + row] = rest;
 }
 
 void attn_map_finish(const attn_map *m, size_t r0, size_t r1)

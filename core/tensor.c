@@ -60,6 +60,30 @@ float attn_f16_to_f32(uint16_t bits)
     return float_of_bits(sign | (exponent == 0 ? small : normal));
 }
 
+/* Adding a number of the right size rounds, to nearest even, where float16 has its last bit. */
+uint16_t attn_f32_to_f16(float x)
+{
+    uint32_t bits = 0;
+
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t sign = bits >> 16 & 0x8000u;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (bits == 0x7f800000u)
+        return (uint16_t)(sign | 0x7c00u);
+    if (bits >= 0x477fe000u) /* 65504 */
+        return (uint16_t)(sign | 0x7bffu);
+    if (bits < 0x38800000u) { /* subnormal: multiples of 2^-24 */
+        float sum = float_of_bits(bits) + 0.5F;
+        uint32_t small = 0;
+        memcpy(&small, &sum, sizeof small);
+        return (uint16_t)(sign | (small - 0x3f000000u));
+    }
+    bits += 0xfffu + (bits >> 13 & 1u);
+    return (uint16_t)(sign | (bits - (112u << 23)) >> 13);
+}
+
 float attn_bf16_to_f32(uint16_t bits)
 {
     return float_of_bits((uint32_t)bits << 16);

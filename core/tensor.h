@@ -59,6 +59,8 @@ ATTN_NODISCARD attn_status attn_widen(float *out, const void *in, size_t n, attn
                                       attn_error *err);
 
 float attn_f16_to_f32(uint16_t bits);
+/* The nearest float16, ties to even; what is finite but larger than any becomes the largest. NaN stays NaN. */
+uint16_t attn_f32_to_f16(float x);
 float attn_bf16_to_f32(uint16_t bits);
 
 #endif

@@ -1,4 +1,4 @@
-/* answer.h: the JSON of an answered request, as a list of pieces for json_writer. */
+/* answer.h: an answered request, in JSON or in tensors alone, as a list of pieces for json_writer. */
 #ifndef SRV_ANSWER_H
 #define SRV_ANSWER_H
 
@@ -9,6 +9,10 @@
  * all of it but the numbers, which come in parts, and the usage. The inputs may be dropped at once. NULL when there
  * is no memory. */
 srv_json_writer *srv_answer(const srv_request *r);
+
+/* As what a result leaves. Numbers as ATTN_U8 stand for themselves divided by 255. */
+attn_dtype srv_result_dtype(const srv_request *r, srv_result_name which);
+#define SRV_UINT8_SCALE "0.003921569" /* 1/255, the nearest float32 */
 
 /* The end of a streamed answer. */
 void srv_answer_usage(const srv_request *r, srv_json_writer *w);

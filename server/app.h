@@ -8,10 +8,12 @@
 #include "server/http.h"
 #include "server/infer.h"
 #include "server/metrics.h"
+#include "server/model_stats.h"
 
-typedef struct {
+typedef struct srv_served {
     attn_model *model;
     srv_examples *examples;
+    srv_model_stats *stats;
 } srv_served;
 
 typedef struct {
@@ -44,5 +46,11 @@ unsigned srv_app_retry_after_s(void *app);
 
 /* The model of that name, or NULL. */
 const srv_served *srv_app_find(const srv_app *app, const char *name);
+
+/* The model of the path's {model}, or NULL after the reply that says there is none. */
+const srv_served *srv_app_model_of(srv_exchange *x);
+
+/* Replies with all that the writer gives, and frees it. NULL: there was no memory. */
+void srv_app_reply_json(srv_exchange *x, srv_json_writer *w);
 
 #endif

@@ -171,7 +171,9 @@ static struct MHD_Response *make_response(srv_exchange *x)
     srv_reply *r = &x->reply;
     bool head = strcmp(x->method, "HEAD") == 0;
     if (r->read != NULL)
-        return MHD_create_response_from_callback(head ? stream_length(x) : MHD_SIZE_UNKNOWN,
+        return MHD_create_response_from_callback(head       ? stream_length(x)
+                                                 : r->sized ? r->length
+                                                            : MHD_SIZE_UNKNOWN,
                                                  STREAM_BLOCK_BYTES, read_stream, x, NULL);
     struct MHD_Response *response =
         MHD_create_response_from_buffer(r->n, r->text, MHD_RESPMEM_MUST_FREE);
@@ -674,6 +676,52 @@ const char *srv_http_param(const srv_exchange *x, const char *name)
 const char *srv_http_header(const srv_exchange *x, const char *name)
 {
     return srv_header_find(x, name, NULL);
+}
+
+size_t srv_http_header_count(const srv_exchange *x, const char *name)
+{
+    size_t n = 0;
+
+    (void)srv_header_find(x, name, &n);
+    return n;
+}
+
+size_t srv_http_body_type(const srv_exchange *x)
+{
+    return x->body_type;
+}
+
+srv_coding srv_http_body_coding(const srv_exchange *x)
+{
+    return x->body_coding;
+}
+
+size_t srv_http_answer_type(const srv_exchange *x)
+{
+    return x->answer_type;
+}
+
+srv_coding srv_http_answer_coding(const srv_exchange *x, bool floats)
+{
+    srv_field_lines lines = srv_header_lines(x, "Accept-Encoding");
+    srv_codings c = srv_accept_codings((srv_lines){lines.line, lines.n});
+    srv_coding coding = SRV_IDENTITY;
+
+    if (x->route->media == NULL ||
+        !srv_choose_coding(&c, x->route->media->gives_codings, floats, &coding))
+        return SRV_IDENTITY;
+    return coding;
+}
+
+const char *srv_http_query(const srv_exchange *x)
+{
+    const char *mark = strchr(x->target, '?');
+    return mark != NULL ? mark + 1 : NULL;
+}
+
+uint64_t srv_http_max_body(const srv_exchange *x)
+{
+    return x->http->o.max_body_bytes;
 }
 
 uint64_t srv_http_content_length(const srv_exchange *x)

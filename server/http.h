@@ -11,9 +11,20 @@
 #include <sys/types.h>
 
 #include "core/status.h"
+#include "server/accept.h"
 
 typedef struct srv_http srv_http;
 typedef struct srv_exchange srv_exchange;
+
+/* What a route's body may be and what it answers, the default first. Codings are bits 1u << srv_coding. */
+typedef struct {
+    const char *const *takes; /* NULL = whatever Content-Type says */
+    size_t num_takes;
+    unsigned takes_codings;
+    const char *const *gives;
+    size_t num_gives;
+    unsigned gives_codings;
+} srv_media;
 
 /* A route. `path` is a template: a segment "{name}" matches one non-empty segment, percent-decoded
  * once. Callbacks run on an I/O thread and never block. In order:
@@ -28,7 +39,8 @@ typedef struct {
     const char *method; /* "GET" (HEAD comes with it) or "POST" */
     const char *path;
     bool body;
-    bool quiet; /* logged at debug only: probes, scrapes */
+    const srv_media *media; /* with `body`; NULL = application/json as it is, in and out */
+    bool quiet;             /* logged at debug only: probes, scrapes */
     void (*begin)(srv_exchange *x);
     attn_status (*data)(srv_exchange *x, const char *bytes, size_t n, attn_error *err);
     void (*finish)(srv_exchange *x);
@@ -99,6 +111,15 @@ bool srv_http_draining(const srv_exchange *x); /* quiesce was called: this reply
 const char *srv_http_request_id(const srv_exchange *x);
 const char *srv_http_param(const srv_exchange *x, const char *name);  /* of the path; NULL = none */
 const char *srv_http_header(const srv_exchange *x, const char *name); /* NULL = absent */
+size_t srv_http_header_count(const srv_exchange *x, const char *name);
+/* What was negotiated: indices into the route's `takes` and `gives`, codings. With `floats` the answer's numbers
+ * hardly shrink, see srv_choose_coding(). */
+size_t srv_http_body_type(const srv_exchange *x);
+srv_coding srv_http_body_coding(const srv_exchange *x);
+size_t srv_http_answer_type(const srv_exchange *x);
+srv_coding srv_http_answer_coding(const srv_exchange *x, bool floats);
+const char *srv_http_query(const srv_exchange *x); /* what stands behind '?'; NULL = nothing */
+uint64_t srv_http_max_body(const srv_exchange *x);
 uint64_t srv_http_content_length(const srv_exchange *x); /* UINT64_MAX = chunked or unknown */
 int64_t srv_http_started_ms(const srv_exchange *x);  /* CLOCK_MONOTONIC of the first byte seen */
 void srv_http_set_user(srv_exchange *x, void *user); /* the handler's own data */
@@ -106,6 +127,7 @@ void *srv_http_user(const srv_exchange *x);
 /* Adds to a stage's time. The stages that are known when the answer begins go into its Server-Timing
  * field, where the route has a body; all of them go to the log and to `observe`. */
 void srv_http_add_stage(srv_exchange *x, srv_stage stage, double seconds);
+double srv_http_stage_s(const srv_exchange *x, srv_stage stage); /* so far */
 /* Queue and compute time (compute_s 0: it never ran), and figures for the log line. */
 void srv_http_log_compute(srv_exchange *x, double queue_s, double compute_s, size_t batch,
                           size_t tokens);
@@ -124,6 +146,9 @@ typedef ssize_t srv_reader(void *arg, char *out, size_t n);
 #define SRV_READ_FAILED ((ssize_t)-2)
 void srv_http_reply_stream(srv_exchange *x, int status, const char *content_type, srv_reader *read,
                            void *arg);
+/* The stream that was just set has exactly n bytes: it goes without chunks, and `read` is not asked beyond them, at last
+ * for less than 64. */
+void srv_http_set_length(srv_exchange *x, uint64_t n);
 /* What SRV_READ_LATER waited for may be there. From any thread and at any time before `end`; it may not hold a lock
  * that `read` takes. */
 void srv_http_wake(srv_exchange *x);

@@ -1,6 +1,7 @@
 #include "server/http_private.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -20,6 +21,17 @@ const char *srv_header_find(const srv_exchange *x, const char *name, size_t *cou
     if (count != NULL)
         *count = n;
     return value;
+}
+
+srv_field_lines srv_header_lines(const srv_exchange *x, const char *name)
+{
+    srv_field_lines lines = {.n = 0};
+
+    for (size_t i = 0; i < x->num_headers && lines.n < SRV_FIELD_LINES; i++) {
+        if (strcasecmp(x->header[i].name, name) == 0)
+            lines.line[lines.n++] = x->header[i].value;
+    }
+    return lines;
 }
 
 /* --- request id --- */
@@ -246,83 +258,75 @@ static void check_route(srv_exchange *x, const srv_check_options *o)
     }
 }
 
-static const char *skip_blanks(const char *s)
+static const char *const json_alone[] = {"application/json"};
+static const srv_media json_media = {json_alone, 1, 1u << SRV_IDENTITY,
+                                     json_alone, 1, 1u << SRV_IDENTITY};
+
+static void refuse_media(srv_exchange *x, const char *field, const char *takes, const char *hint,
+                         const attn_error *err)
 {
-    return s + strspn(s, " \t");
+    srv_http_set_header(x, field, takes);
+    srv_reply_refuse(x, 415, "unsupported_media_type", "%s%s", err->text, hint);
 }
 
-/* Whether s begins with `name` and nothing but parameters or blanks follow until ',' or the end. */
-static bool is_media_type(const char *s, size_t n, const char *name)
+/* "a, b", as a header field lists them. */
+static void list_names(char *out, size_t size, const char *const *name, size_t n, unsigned bits)
 {
-    size_t len = strlen(name);
-    return n >= len && strncasecmp(s, name, len) == 0 &&
-           (n == len || s[len] == ';' || s[len] == ' ' || s[len] == '\t');
-}
+    size_t used = 0;
 
-static void check_media(srv_exchange *x)
-{
-    for (size_t i = 0; i < x->num_headers; i++) {
-        const char *value = skip_blanks(x->header[i].value);
-        if (strcasecmp(x->header[i].name, "Content-Type") == 0 && *value != '\0' &&
-            !is_media_type(value, strlen(value), "application/json")) {
-            srv_http_set_header(x, "Accept", "application/json");
-            srv_reply_refuse(x, 415, "unsupported_media_type",
-                             "the body must be sent with Content-Type: application/json (curl: "
-                             "--json in place of -d)");
-            return;
-        }
-        if (strcasecmp(x->header[i].name, "Content-Encoding") == 0 && *value != '\0' &&
-            !is_media_type(value, strlen(value), "identity")) {
-            srv_http_set_header(x, "Accept-Encoding", "identity");
-            srv_reply_refuse(x, 415, "unsupported_media_type",
-                             "the body must be sent as it is, without Content-Encoding");
-            return;
-        }
+    out[0] = '\0';
+    for (size_t i = 0; i < n && used < size; i++) {
+        if (bits & 1u << i)
+            used +=
+                (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? ", " : "", name[i]);
     }
 }
 
-/* The weight of a media range, in effect: zero or not. */
-static bool has_weight(const char *range, size_t n)
+static void check_body_media(srv_exchange *x, const srv_media *media)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (range[i] != ';')
-            continue;
-        size_t at = i + 1;
-        while (at < n && (range[at] == ' ' || range[at] == '\t'))
-            at++;
-        if (at + 1 >= n || (range[at] | 0x20) != 'q' || range[at + 1] != '=')
-            continue;
-        for (at += 2; at < n && (isdigit((unsigned char)range[at]) || range[at] == '.'); at++) {
-            if (range[at] != '0' && range[at] != '.')
-                return true;
-        }
-        return false;
+    srv_field_lines types = srv_header_lines(x, "Content-Type");
+    srv_field_lines codings = srv_header_lines(x, "Content-Encoding");
+    attn_error err = {0};
+    char names[256];
+
+    if (media->takes != NULL &&
+        srv_content_type((srv_lines){types.line, types.n}, media->takes, media->num_takes,
+                         &x->body_type, &err) != ATTN_OK) {
+        list_names(names, sizeof names, media->takes, media->num_takes, UINT_MAX);
+        bool form = types.n == 1 && strncasecmp(types.line[0], "application/x-www-form", 22) == 0;
+        refuse_media(x, "Accept", names, form ? " (curl: --json in place of -d)" : "", &err);
+        return;
     }
-    return true;
+    if (x->body_type == media->num_takes) /* nothing is said: the default */
+        x->body_type = 0;
+    if (srv_content_coding((srv_lines){codings.line, codings.n}, media->takes_codings,
+                           &x->body_coding, &err) != ATTN_OK) {
+        list_names(names, sizeof names, srv_coding_names, SRV_CODINGS, media->takes_codings);
+        refuse_media(x, "Accept-Encoding", names, "", &err);
+    }
 }
 
-/* RFC 9110, section 12.5.1: the most specific range decides. */
-static bool accepts_json(const srv_exchange *x)
+static void check_answer_media(srv_exchange *x, const srv_media *media)
 {
-    static const char *const ranges[] = {"*/*", "application/*", "application/json"};
-    int best = -1;
-    bool accepted = false, any = false;
-    for (size_t i = 0; i < x->num_headers; i++) {
-        if (strcasecmp(x->header[i].name, "Accept") != 0)
-            continue;
-        for (const char *s = skip_blanks(x->header[i].value); *s != '\0';) {
-            size_t n = strcspn(s, ",");
-            any = any || n > 0;
-            for (int r = 0; r < 3; r++) {
-                if (r >= best && is_media_type(s, n, ranges[r])) {
-                    accepted = has_weight(s, n) || (r == best && accepted);
-                    best = r;
-                }
-            }
-            s = skip_blanks(s + n + (s[n] == ','));
-        }
+    srv_field_lines accept = srv_header_lines(x, "Accept");
+    srv_field_lines encoding = srv_header_lines(x, "Accept-Encoding");
+    srv_codings c = srv_accept_codings((srv_lines){encoding.line, encoding.n});
+    srv_coding coding = SRV_IDENTITY;
+    char names[256];
+
+    x->answer_type =
+        srv_accept_type((srv_lines){accept.line, accept.n}, media->gives, media->num_gives);
+    if (x->answer_type == SRV_NO_OFFER) {
+        srv_name_types(names, sizeof names, media->gives, media->num_gives);
+        srv_reply_refuse(x, 406, "not_acceptable",
+                         "the answer is %s, which the Accept field excludes", names);
+    } else if (!srv_choose_coding(&c, media->gives_codings, false, &coding)) {
+        list_names(names, sizeof names, srv_coding_names, SRV_CODINGS,
+                   media->gives_codings | 1u << SRV_IDENTITY);
+        srv_reply_refuse(
+            x, 406, "not_acceptable",
+            "the answer's coding is one of %s, which the Accept-Encoding field excludes", names);
     }
-    return !any || accepted;
 }
 
 static void check_body(srv_exchange *x, uint64_t max_body_bytes)
@@ -356,9 +360,9 @@ void srv_check(srv_exchange *x, const srv_check_options *o)
     if (x->route == NULL || !x->route->body)
         return;
     srv_http_set_header(x, "Vary", "Accept, Accept-Encoding");
+    const srv_media *media = x->route->media != NULL ? x->route->media : &json_media;
     if (x->reply.status == 0)
-        check_media(x);
-    if (x->reply.status == 0 && !accepts_json(x))
-        srv_reply_refuse(x, 406, "not_acceptable",
-                         "the answer is application/json, which the Accept field excludes");
+        check_body_media(x, media);
+    if (x->reply.status == 0)
+        check_answer_media(x, media);
 }

@@ -111,6 +111,8 @@ typedef struct {
     size_t n;
     srv_reader *read;
     void *arg;
+    uint64_t length; /* of what is read, where `sized` */
+    bool sized;
     char extra[SRV_EXTRA_BYTES]; /* name NUL value NUL, one after the other */
     size_t extra_used;
     bool close; /* the connection ends with this reply */
@@ -134,7 +136,9 @@ struct srv_exchange {
     uint64_t content_length; /* UINT64_MAX = chunked */
     bool chunked, has_body, expects_continue;
 
-    const srv_route *route; /* NULL = none */
+    const srv_route *route;        /* NULL = none */
+    size_t body_type, answer_type; /* of the route's media */
+    srv_coding body_coding;
     srv_param param[SRV_MAX_PARAMS];
     size_t num_params;
 
@@ -172,6 +176,14 @@ void srv_request_id(char out[SRV_REQUEST_ID_BYTES], const char *from_client);
 
 /* Value of a header field, NULL = absent. *count (unless NULL): how often it stands there. */
 const char *srv_header_find(const srv_exchange *x, const char *name, size_t *count);
+
+/* All lines of a field, but for those beyond SRV_FIELD_LINES. */
+enum { SRV_FIELD_LINES = 16 };
+typedef struct {
+    const char *line[SRV_FIELD_LINES];
+    size_t n;
+} srv_field_lines;
+srv_field_lines srv_header_lines(const srv_exchange *x, const char *name);
 
 /* --- routes --- */
 

@@ -152,6 +152,13 @@ void srv_http_reply_stream(srv_exchange *x, int status, const char *content_type
     r->code = NULL;
     r->read = read;
     r->arg = arg;
+    r->sized = false;
+}
+
+void srv_http_set_length(srv_exchange *x, uint64_t n)
+{
+    x->reply.length = n;
+    x->reply.sized = true;
 }
 
 void srv_http_set_header(srv_exchange *x, const char *name, const char *value)
@@ -176,6 +183,11 @@ void srv_http_add_stage(srv_exchange *x, srv_stage stage, double seconds)
 {
     x->stages |= 1u << stage;
     x->stage_s[stage] += seconds > 0 ? seconds : 0;
+}
+
+double srv_http_stage_s(const srv_exchange *x, srv_stage stage)
+{
+    return x->stage_s[stage];
 }
 
 void srv_http_log_compute(srv_exchange *x, double queue_s, double compute_s, size_t batch,

@@ -24,14 +24,15 @@ enum {
 };
 _Static_assert((int)BRACKETS >= ATTN_F32_SLACK, "a row may write so much behind its end");
 
-typedef enum { TEXT, NUMBERS, BASE64 } segment_kind;
+typedef enum { TEXT, NUMBERS, BASE64, BYTES } segment_kind;
 
 typedef struct {
     segment_kind kind;
-    /* TEXT: bytes of w->text. Others: `to` leaves or bytes in all, of which those from `from` to `given`
+    /* TEXT: bytes of w->text. Others: `to` leaves (NUMBERS) or bytes in all, of which those from `from` to `given`
      * lie at `data`; where that is NULL the leaves are empty arrays, "[]". */
     size_t from, given, to;
-    const float *data;
+    const float *data; /* int32 for ATTN_I32 */
+    attn_dtype dtype;  /* as which they leave: bytes are counted in that */
     size_t rank;
     size_t dim[MAX_RANK];
 } segment;
@@ -66,6 +67,11 @@ void srv_json_writer_free(srv_json_writer *w)
 attn_status srv_json_writer_status(const srv_json_writer *w)
 {
     return w->failed ? ATTN_ENOMEM : ATTN_OK;
+}
+
+void srv_json_writer_fail(srv_json_writer *w)
+{
+    w->failed = true;
 }
 
 /* --- appending -------------------------------------------------------------------------------- */
@@ -183,45 +189,131 @@ void srv_json_writer_string(srv_json_writer *w, const char *utf8)
     srv_json_writer_raw(w, "\"", 1);
 }
 
-static void add_tensor(srv_json_writer *w, const float *data, bool in_parts, size_t rank,
-                       const size_t *dim, bool base64)
+void srv_json_writer_values(srv_json_writer *w, const void *data, size_t rank, const size_t *dim,
+                            srv_form form, attn_dtype dtype)
 {
+    static const segment_kind kinds[] = {
+        [SRV_LISTS] = NUMBERS, [SRV_BASE64] = BASE64, [SRV_BYTES] = BYTES};
     size_t leaves = 1, levels = 0;
 
     assert(rank <= MAX_RANK);
     /* Levels below a dimension of 0 do not show in nested arrays. */
-    while (levels < rank && (dim[levels] > 0 || base64))
+    while (levels < rank && (dim[levels] > 0 || form != SRV_LISTS))
         leaves *= dim[levels++];
-    if (base64) {
+    if (form == SRV_BASE64) {
         srv_json_writer_raw(w, "{\"shape\":[", 10);
         for (size_t i = 0; i < rank; i++)
             srv_json_writer_format(w, i == 0 ? "%zu" : ",%zu", dim[i]);
-        srv_json_writer_format(w, "],\"dtype\":\"float32\",\"data\":\"");
+        srv_json_writer_format(w, "],\"dtype\":\"%s\",\"data\":\"", attn_dtype_name(dtype));
     }
-    segment *s = add_segment(w, base64 ? BASE64 : NUMBERS);
+    segment *s = add_segment(w, kinds[form]);
     if (s != NULL) {
-        s->to = base64 ? leaves * sizeof(float) : leaves;
+        s->to = form == SRV_LISTS ? leaves : leaves * attn_dtype_size(dtype);
         s->from = 0;
-        s->given = in_parts && levels == rank ? 0 : s->to;
+        s->given = data == NULL && levels == rank ? 0 : s->to;
         s->data = levels == rank ? data : NULL;
+        s->dtype = dtype;
         s->rank = levels;
         for (size_t i = 0; i < levels; i++)
             s->dim[i] = dim[i];
     }
-    if (base64)
+    if (form == SRV_BASE64)
         srv_json_writer_raw(w, "\"}", 2);
 }
 
 void srv_json_writer_tensor(srv_json_writer *w, const float *data, size_t rank, const size_t *dim,
                             bool base64)
 {
-    add_tensor(w, data, false, rank, dim, base64);
+    static const float none;
+
+    srv_json_writer_values(w, data != NULL ? data : &none, rank, dim,
+                           base64 ? SRV_BASE64 : SRV_LISTS, ATTN_F32);
 }
 
 void srv_json_writer_tensor_in_parts(srv_json_writer *w, size_t rank, const size_t *dim,
                                      bool base64)
 {
-    add_tensor(w, NULL, true, rank, dim, base64);
+    srv_json_writer_values(w, NULL, rank, dim, base64 ? SRV_BASE64 : SRV_LISTS, ATTN_F32);
+}
+
+void srv_json_writer_bytes(srv_json_writer *w, const float *data, size_t n)
+{
+    srv_json_writer_values(w, data, 1, &n, SRV_BYTES, ATTN_F32);
+}
+
+/* --- types ------------------------------------------------------------------------------------ */
+
+enum { BLOCK = 256 }; /* elements that are turned into another type at a time */
+
+/* The product is exact in double, so that halves are what they are. */
+static uint8_t to_u8(float x)
+{
+    double scaled = (double)x * 255.0 + 0.5;
+    return scaled >= 255.0 ? 255 : scaled > 0.0 ? (uint8_t)scaled : 0;
+}
+
+static void narrow(const segment *s, size_t first, size_t n, void *out)
+{
+    const float *x = s->data + first;
+
+    for (size_t i = 0; i < n && s->dtype == ATTN_F16; i++)
+        ((uint16_t *)out)[i] = attn_f32_to_f16(x[i]);
+    for (size_t i = 0; i < n && s->dtype == ATTN_U8; i++)
+        ((uint8_t *)out)[i] = to_u8(x[i]);
+}
+
+/* Bytes [first, first + n) of what is given, as they leave. */
+static void copy_bytes(const segment *s, size_t first, size_t n, char *out)
+{
+    size_t size = attn_dtype_size(s->dtype);
+
+    if (size == sizeof(float)) {
+        memcpy(out, (const char *)s->data + first, n);
+        return;
+    }
+    while (n > 0) {
+        uint16_t block[BLOCK];
+        size_t skip = first % size, elements = (skip + n + size - 1) / size;
+        elements = elements < BLOCK ? elements : BLOCK;
+        size_t bytes = elements * size - skip < n ? elements * size - skip : n;
+        narrow(s, first / size, elements, block);
+        memcpy(out, (const char *)block + skip, bytes);
+        first += bytes;
+        out += bytes;
+        n -= bytes;
+    }
+}
+
+/* Each followed by a comma. */
+static size_t print_integers(char *out, const int32_t *x, size_t n)
+{
+    char *p = out;
+
+    for (size_t i = 0; i < n; i++)
+        p += snprintf(p, ATTN_F32_CHARS, "%d,", (int)x[i]);
+    return (size_t)(p - out);
+}
+
+/* Numbers [first, first + n) of what is given, each followed by a comma. */
+static size_t print_numbers(const segment *s, size_t first, size_t n, char *out)
+{
+    float block[BLOCK];
+    uint16_t narrowed[BLOCK];
+    size_t used = 0;
+
+    if (s->dtype == ATTN_F32)
+        return attn_f32_print_row(out, s->data + first, n);
+    if (s->dtype == ATTN_I32)
+        return print_integers(out, (const int32_t *)s->data + first, n);
+    for (size_t i = 0, some; i < n; i += some) {
+        some = n - i < BLOCK ? n - i : BLOCK;
+        narrow(s, first + i, some, narrowed);
+        for (size_t k = 0; k < some; k++)
+            block[k] = s->dtype == ATTN_F16 ? attn_f16_to_f32(narrowed[k])
+                                            : (float)((const uint8_t *)narrowed)[k];
+        used += attn_f32_print_row(out + used, block, some);
+    }
+    return used;
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -261,7 +353,7 @@ static char *read_numbers(srv_json_writer *w, const segment *s, char *p, const c
             size_t room = ((size_t)(end - p) - BRACKETS) / ATTN_F32_CHARS;
             size_t n = left < room ? left : room;
             n = n < s->given - w->done ? n : s->given - w->done;
-            p += attn_f32_print_row(p, s->data + (w->done - s->from), n);
+            p += print_numbers(s, w->done - s->from, n, p);
             w->done += n;
             *at += n;
             if (n < left)
@@ -276,28 +368,54 @@ static char *read_numbers(srv_json_writer *w, const segment *s, char *p, const c
 
 static char *read_base64(srv_json_writer *w, const segment *s, char *p, const char *end)
 {
-    const char *data = (const char *)s->data;
+    char block[768]; /* a multiple of 3 */
     size_t carried = w->done < s->from ? s->from - w->done : 0;
 
-    if (carried > 0) { /* a part is at least four bytes, so that it completes the group */
-        char group[3];
-        memcpy(group, w->carry, carried);
-        memcpy(group + carried, data, sizeof group - carried);
-        attn_base64_encode(p, group, sizeof group);
-        p += ATTN_BASE64_ENCODED(sizeof group);
-        w->done += sizeof group;
+    if (carried > 0 && s->given - w->done >= 3) { /* else the whole tensor ends within the group */
+        memcpy(block, w->carry, carried);
+        copy_bytes(s, 0, 3 - carried, block + carried);
+        attn_base64_encode(p, block, 3);
+        p += ATTN_BASE64_ENCODED(3);
+        w->done += 3;
+    } else if (carried > 0) {
+        size_t n = s->given - w->done;
+        memcpy(block, w->carry, carried);
+        copy_bytes(s, 0, n - carried, block + carried);
+        attn_base64_encode(p, block, n);
+        w->done += n;
+        return p + ATTN_BASE64_ENCODED(n);
     }
     size_t room = (size_t)(end - p) / 4 * 3, n = s->given - w->done;
     if (s->given < s->to)
         n = n / 3 * 3;       /* what is left waits for the next part */
     n = n < room ? n : room; /* a multiple of 3 bytes, or the rest */
-    if (n > 0) {             /* an empty tensor may have no data at all */
-        attn_base64_encode(p, data + (w->done - s->from), n);
-        w->done += n;
+    while (n > 0) {
+        size_t some = n < sizeof block ? n : sizeof block;
+        if (s->dtype == ATTN_F32) {
+            some = n;
+            attn_base64_encode(p, (const char *)s->data + (w->done - s->from), some);
+        } else {
+            copy_bytes(s, w->done - s->from, some, block);
+            attn_base64_encode(p, block, some);
+        }
+        p += ATTN_BASE64_ENCODED(some);
+        w->done += some;
+        n -= some;
     }
     if (srv_json_writer_waits(w) && w->done >= s->from)
-        memcpy(w->carry, data + (w->done - s->from), s->given - w->done);
-    return p + ATTN_BASE64_ENCODED(n);
+        copy_bytes(s, w->done - s->from, s->given - w->done, w->carry);
+    return p;
+}
+
+static char *read_bytes(srv_json_writer *w, const segment *s, char *p, const char *end)
+{
+    size_t room = (size_t)(end - p), n = s->given - w->done;
+
+    n = n < room ? n : room;
+    if (n > 0)
+        copy_bytes(s, w->done - s->from, n, p);
+    w->done += n;
+    return p + n;
 }
 
 static char *read_text(srv_json_writer *w, const segment *s, char *p, const char *end)
@@ -315,19 +433,28 @@ size_t srv_json_writer_read(srv_json_writer *w, char *out, size_t n)
     char *p = out;
     const char *end = out + n;
 
-    /* With this much room every segment makes progress. */
-    while (!w->failed && w->current < w->n && end - p >= FIRST_STEP && !srv_json_writer_waits(w)) {
+    while (!w->failed && w->current < w->n && !srv_json_writer_waits(w)) {
         const segment *s = &w->segments[w->current];
         size_t all = s->kind == TEXT ? s->to - s->from : s->to;
+        /* With this much room every segment makes progress. */
+        if (end - p < (s->kind == TEXT || s->kind == BYTES ? 1 : FIRST_STEP))
+            break;
         p = s->kind == TEXT      ? read_text(w, s, p, end)
             : s->kind == NUMBERS ? read_numbers(w, s, p, end)
-                                 : read_base64(w, s, p, end);
+            : s->kind == BASE64  ? read_base64(w, s, p, end)
+                                 : read_bytes(w, s, p, end);
         if (w->done < all)
             break;
         w->current++;
         w->done = 0;
     }
     return (size_t)(p - out);
+}
+
+void srv_json_writer_rewind(srv_json_writer *w)
+{
+    w->current = w->done = 0;
+    memset(w->at, 0, sizeof w->at);
 }
 
 /* --- numbers in parts ------------------------------------------------------------------------- */
@@ -347,8 +474,25 @@ void srv_json_writer_part(srv_json_writer *w, const float *data, size_t n)
     assert(n > 0 && srv_json_writer_waits(w));
     s->data = data;
     s->from = s->given;
-    s->given += s->kind == BASE64 ? n * sizeof(float) : n;
+    s->given += s->kind == NUMBERS ? n : n * attn_dtype_size(s->dtype);
     assert(s->given <= s->to);
+    if (srv_json_writer_waits(w)) { /* still less than a group: it is taken here, nobody reads it */
+        copy_bytes(s, 0, s->given - s->from, w->carry + (s->from - w->done));
+        s->from = s->given;
+    }
+}
+
+uint64_t srv_json_writer_length(const srv_json_writer *w)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < w->n; i++) {
+        const segment *s = &w->segments[i];
+        if (s->kind != TEXT && s->kind != BYTES)
+            return UINT64_MAX;
+        bytes += s->to - (s->kind == TEXT ? s->from : 0);
+    }
+    return bytes;
 }
 
 /* --- the bound -------------------------------------------------------------------------------- */

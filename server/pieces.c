@@ -6,6 +6,61 @@
 #define WORK_OF_PIECE 2e9
 #define LEAST_ROWS    48
 
+static size_t tiles(size_t n, size_t tile)
+{
+    return n / tile + (n % tile != 0);
+}
+
+bool srv_is_map(srv_result_name which)
+{
+    return which == SRV_MAPS || which == SRV_TOP_KEYS || which == SRV_TOP_REST;
+}
+
+static size_t block(size_t n, size_t pool)
+{
+    return pool == 0 || n <= pool ? 1 : tiles(n, pool);
+}
+
+srv_block_size srv_pool_block(const srv_request *r, const srv_sizes *z)
+{
+    return (srv_block_size){block(z->map_rows, r->pool), block(z->map_columns, r->pool)};
+}
+
+void srv_pool_options(const srv_request *r, size_t b, attn_options *o)
+{
+    srv_block_size size = srv_pool_block(r, &r->sizes[b]);
+
+    o->pool_rows = size.rows;
+    o->pool_columns = size.columns;
+}
+
+/* Do the heads of a result become one? */
+static bool is_reduced(const srv_request *r, srv_result_name which)
+{
+    return srv_is_map(which) && r->options.reduce != ATTN_REDUCE_NONE;
+}
+
+static srv_shape shape_of_maps(const srv_request *r, srv_result_name which, const srv_sizes *z)
+{
+    srv_block_size size = srv_pool_block(r, z);
+    srv_shape s = {.heads = is_reduced(r, which) ? 1 : r->options.num_heads,
+                   .rows = tiles(z->map_rows, size.rows),
+                   .width = tiles(z->map_columns, size.columns)};
+
+    if (r->options.top_k != 0)
+        s.width = which == SRV_TOP_REST ? 1 : r->options.top_k;
+    return s;
+}
+
+/* Floats that are computed for one row of one of a result's heads. */
+static size_t room_of_row(const srv_request *r, srv_result_name which, const srv_sizes *z,
+                          size_t width)
+{
+    if (srv_is_map(which) && r->options.top_k != 0)
+        return 2 * r->options.top_k + 1;
+    return which == SRV_MAPS ? srv_pool_block(r, z).rows * width : width;
+}
+
 srv_shape srv_shape_of(const srv_request *r, srv_result_name which, const srv_sizes *z)
 {
     const attn_heads *n = &r->heads;
@@ -29,28 +84,27 @@ srv_shape srv_shape_of(const srv_request *r, srv_result_name which, const srv_si
         s.width = n->num_heads * n->v_head_dim;
         break;
     case SRV_MAPS:
-        s.heads = r->options.reduce == ATTN_REDUCE_NONE ? r->options.num_heads : 1;
-        s.rows = z->map_rows;
-        s.width = z->map_columns;
+    case SRV_TOP_KEYS:
+    case SRV_TOP_REST:
+        s = shape_of_maps(r, which, z);
         break;
     default:
         s.heads = r->layer != NULL ? 1 : n->num_heads;
         s.width = r->layer != NULL ? r->d_out : n->v_head_dim;
     }
-    bool one = which == SRV_CONTEXT || (which == SRV_OUTPUTS && r->layer != NULL) ||
-               (which == SRV_MAPS && r->options.reduce != ATTN_REDUCE_NONE);
+    bool one =
+        which == SRV_CONTEXT || (which == SRV_OUTPUTS && r->layer != NULL) || is_reduced(r, which);
     if (!one)
         s.dim[s.rank++] = s.heads;
     s.dim[s.rank++] = s.rows;
-    if (which != SRV_LOGSUMEXP)
+    if (which != SRV_LOGSUMEXP && which != SRV_TOP_REST)
         s.dim[s.rank++] = s.width;
     return s;
 }
 
 bool srv_by_head(const srv_request *r, srv_result_name which)
 {
-    bool mixed =
-        which == SRV_CONTEXT || (which == SRV_MAPS && r->options.reduce != ATTN_REDUCE_NONE);
+    bool mixed = which == SRV_CONTEXT || is_reduced(r, which);
 
     return r->layer == NULL && !mixed;
 }
@@ -88,8 +142,7 @@ static double work_of_row(const srv_request *r, srv_result_name which, size_t b)
     double s = (double)(r->seqs[b].past_len + r->seqs[b].kv_len), work = 0;
     double d = (double)n->head_dim, e = (double)n->v_head_dim, heads = 1;
 
-    if (which == SRV_CONTEXT || (which == SRV_OUTPUTS && r->layer != NULL) ||
-        (which == SRV_MAPS && r->options.reduce != ATTN_REDUCE_NONE))
+    if (which == SRV_CONTEXT || (which == SRV_OUTPUTS && r->layer != NULL) || is_reduced(r, which))
         heads = (double)n->num_heads;
     if (which != SRV_QUERY && which != SRV_KEY && which != SRV_VALUE_HEADS)
         work += heads * s * d;
@@ -109,16 +162,14 @@ double srv_sequence_work(const srv_request *r, size_t b)
            (double)(r->layer != NULL ? 1 : r->heads.num_heads);
 }
 
-static size_t tiles(size_t n, size_t tile)
-{
-    return n / tile + (n % tile != 0);
-}
-
 srv_cut srv_cut_of(const srv_request *r, srv_result_name which, size_t b, size_t bytes)
 {
     srv_shape z = srv_shape_of(r, which, &r->sizes[b]);
-    double work = WORK_OF_PIECE / work_of_row(r, which, b);
-    size_t rows = z.width > 0 ? bytes / sizeof(float) / z.width : z.rows;
+    /* A row of a pooled map is made from several. */
+    size_t from = which == SRV_MAPS ? srv_pool_block(r, &r->sizes[b]).rows : 1;
+    size_t room = room_of_row(r, which, &r->sizes[b], z.width);
+    double work = WORK_OF_PIECE / work_of_row(r, which, b) / (double)from;
+    size_t rows = z.width > 0 ? bytes / sizeof(float) / room : z.rows;
     srv_cut cut = {.heads = 1};
 
     /* Rows of one head, so far; they may be those of several heads. */
@@ -142,7 +193,7 @@ srv_cut srv_cut_of(const srv_request *r, srv_result_name which, size_t b, size_t
     cut.rows = tiles(cut.rows > 0 ? cut.rows : 1, attn_kernels.row_block) * attn_kernels.row_block;
     if (z.rows > 0 && cut.rows > z.rows)
         cut.rows = z.rows;
-    cut.floats = (cut.all_heads ? z.heads : cut.heads) * cut.rows * z.width;
+    cut.floats = (cut.all_heads ? z.heads : cut.heads) * cut.rows * room;
     return cut;
 }
 
@@ -170,8 +221,9 @@ size_t srv_cut_workspace(const srv_request *r, srv_result_name which, size_t b, 
                   attn_scratch_bytes(r->layer, &keys_heads, &options, longest, workers);
     if (which == SRV_KEY || which == SRV_VALUE_HEADS)
         return keys;
-    options.want_maps = which == SRV_MAPS;
-    part.q_len = cut->rows;
+    options.want_maps = srv_is_map(which);
+    part.q_len = cut->rows * (which == SRV_MAPS ? srv_pool_block(r, &r->sizes[b]).rows : 1);
+    part.q_len += srv_is_map(which) ? attn_kernels.row_block - 1 : 0;
     size_t rows = attn_sequence_bytes(r->layer, &heads, &part) +
                   attn_scratch_bytes(r->layer, &heads, &options, longest, workers);
     return rows > keys ? rows : keys;

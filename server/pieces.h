@@ -12,6 +12,13 @@ typedef struct {
 
 srv_shape srv_shape_of(const srv_request *r, srv_result_name which, const srv_sizes *z);
 
+/* Is it a map, or what top_k makes of one? */
+bool srv_is_map(srv_result_name which);
+
+/* How sequence b's maps are pooled, for a call. */
+srv_block_size srv_pool_block(const srv_request *r, const srv_sizes *z);
+void srv_pool_options(const srv_request *r, size_t b, attn_options *o);
+
 /* Without a layer heads have nothing in common but the keys of their group: they are computed one by one, but
  * for results that mix them. */
 bool srv_by_head(const srv_request *r, srv_result_name which);

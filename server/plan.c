@@ -1,6 +1,5 @@
 #include "server/plan.h"
 
-#include "core/kern.h"
 #include "server/pieces.h"
 
 #define WHOLE_RESULTS ((size_t)16 << 20) /* results up to this stand in memory where they fit */
@@ -9,6 +8,13 @@
 #define LEAST_PIECE   ((size_t)1 << 10)
 
 /* --- whole --------------------------------------------------------------------------------------- */
+
+/* A call pools all its maps alike. */
+static bool same_blocks(const srv_request *r, size_t a, size_t b)
+{
+    srv_block_size p = srv_pool_block(r, &r->sizes[a]), q = srv_pool_block(r, &r->sizes[b]);
+    return p.rows == q.rows && p.columns == q.columns;
+}
 
 size_t srv_plan_micro_batch(const srv_request *r, size_t first, size_t workers, size_t target,
                             size_t *bytes)
@@ -20,7 +26,7 @@ size_t srv_plan_micro_batch(const srv_request *r, size_t first, size_t workers, 
         size_t keys = attn_row_length(q) > longest ? attn_row_length(q) : longest;
         size_t more = sum + attn_sequence_bytes(r->layer, &r->heads, q);
         size_t total = more + attn_scratch_bytes(r->layer, &r->heads, &r->options, keys, workers);
-        if (end > first && total > target)
+        if (end > first && (total > target || !same_blocks(r, first, end)))
             break;
         *bytes = total;
         sum = more;
@@ -79,7 +85,7 @@ static void add_result(streamed *m, const srv_request *r, srv_result_name which,
                        size_t workers, size_t bytes)
 {
     srv_cut cut = srv_cut_of(r, which, b, bytes);
-    size_t *room = which == SRV_MAPS ? &m->map_room : &m->room;
+    size_t *room = srv_is_map(which) ? &m->map_room : &m->room;
 
     *room = larger(*room, cut.floats);
     m->keys = larger(m->keys, srv_keys_bytes(r, which, b));
@@ -164,17 +170,17 @@ static void plan_streamed(srv_request *r, size_t workers)
 void srv_plan_make(srv_request *r, size_t workers)
 {
     srv_plan *p = &r->plan;
-    size_t outputs = 0, maps = r->results[SRV_MAPS].count * sizeof(float), whole_workspace = 0;
+    size_t outputs = 0, maps = 0, whole_workspace = 0;
 
-    for (int i = 0; i < SRV_MAPS; i++)
-        outputs += r->results[i].count * sizeof(float);
+    for (int i = 0; i < SRV_RESULTS; i++)
+        *(srv_is_map((srv_result_name)i) ? &maps : &outputs) += r->results[i].room * sizeof(float);
     (void)count_batches(r, workers, 0, &whole_workspace);
     streamed least = measure(r, workers, 0);
     size_t whole = whole_workspace + outputs + maps;
     size_t piece = lines(larger(least.room, least.map_room));
     size_t in_pieces = least.keys + least.workspace + piece;
 
-    if (whole <= in_pieces) {
+    if (whole <= in_pieces || r->whole) {
         p->least_workspace = whole_workspace;
         p->outputs = outputs;
         p->attentions = maps;
@@ -186,9 +192,7 @@ void srv_plan_make(srv_request *r, size_t workers)
     p->needed = p->inputs + p->least_workspace + p->outputs + p->attentions;
     size_t limit = r->budget->limit;
     bool whole_fits = p->inputs + whole <= limit, in_pieces_fits = p->inputs + in_pieces <= limit;
-    /* Where rows round differently in company, they are not cut apart without need. */
-    if (whole_fits &&
-        (is_small(r, outputs + maps) || !in_pieces_fits || attn_kernels.row_block > 1))
+    if (r->whole || (whole_fits && (is_small(r, outputs + maps) || !in_pieces_fits)))
         plan_whole(r, workers, outputs + maps);
     else
         plan_streamed(r, workers);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "server/pieces.h"
 #include "server/request_private.h"
 #include "server/stream.h"
 
@@ -69,11 +70,11 @@ static attn_status charge(void *arg, ptrdiff_t bytes, attn_error *err)
         r->read -= (size_t)-bytes;
         return ATTN_OK;
     }
-    size_t all = r->read + (size_t)bytes;
+    size_t all = r->read + r->reserved + (size_t)bytes;
     if (all > r->budget->limit)
         return too_large(all, r->budget->limit, err);
     ATTN_TRY(attn_budget_reserve(r->budget, (size_t)bytes, err));
-    r->read = all;
+    r->read += (size_t)bytes;
     return ATTN_OK;
 }
 
@@ -89,6 +90,7 @@ attn_status srv_request_new(srv_request **out, srv_request_kind kind, const attn
     r->kind = kind;
     r->model = model;
     r->budget = budget;
+    r->only_head = SIZE_MAX;
     for (int f = 0; f < SRV_FIELDS; f++) {
         r->place[f] = -1;
         if (field_table[f].kinds & 1 << kind) {
@@ -109,7 +111,8 @@ static void free_result(srv_result *result)
 {
     free(result->data);
     free(result->offset);
-    *result = (srv_result){NULL, NULL, 0};
+    free(result->at);
+    *result = (srv_result){0};
 }
 
 void srv_request_free(srv_request *r)
@@ -134,6 +137,8 @@ static void release(srv_request *r, size_t bytes)
 
 void srv_request_drop_inputs(srv_request *r)
 {
+    srv_source_free(r->source);
+    r->source = NULL;
     srv_json_reader_free(r->reader);
     r->reader = NULL;
     free(r->seqs);
@@ -147,9 +152,17 @@ void srv_request_drop_inputs(srv_request *r)
         release(r, srv_stream_drop_keys(r->stream));
 }
 
+attn_status srv_request_open(srv_request *r, const srv_source_options *o, const srv_query *query,
+                             attn_error *err)
+{
+    ATTN_TRY(srv_source_new(&r->source, r->reader, o, err));
+    return o->type == SRV_BODY_NPY ? srv_source_query(r->source, query, err) : ATTN_OK;
+}
+
 attn_status srv_request_feed(srv_request *r, const char *bytes, size_t n, attn_error *err)
 {
-    return srv_json_reader_feed(r->reader, bytes, n, err);
+    return r->source != NULL ? srv_source_feed(r->source, bytes, n, err)
+                             : srv_json_reader_feed(r->reader, bytes, n, err);
 }
 
 const srv_array *srv_request_array(const srv_request *r, srv_field_name field)
@@ -172,7 +185,7 @@ static attn_status allocate(srv_request *r, attn_error *err)
 
     for (size_t i = 0; i < r->num_results && !r->plan.streamed; i++) {
         srv_result *result = &r->results[r->order[i]];
-        size_t bytes = result->count * sizeof(float);
+        size_t bytes = result->room * sizeof(float);
         result->data = attn_block_alloc(bytes + 64); /* an empty one is not NULL */
         if (result->data == NULL)
             return attn_fail(err, ATTN_ENOMEM, "no memory for the results of %zu sequences",
@@ -202,6 +215,36 @@ attn_status srv_request_admit(srv_request *r, attn_error *err)
 
 /* --- computing ------------------------------------------------------------------------------- */
 
+static void point_at_maps(srv_request *r, attn_sequence *q, size_t b, float *const *at)
+{
+    srv_shape z = srv_shape_of(r, SRV_MAPS, &r->sizes[b]);
+
+    if (!r->want[SRV_MAPS])
+        return;
+    const srv_result *maps = &r->results[SRV_MAPS];
+    size_t rows = maps->at != NULL ? r->sizes[b].map_rows : z.rows;
+    q->maps = (attn_view){maps->at != NULL ? maps->data + maps->at[b] : at[SRV_MAPS],
+                          rows * z.width, z.width};
+    q->top_keys = (int32_t *)at[SRV_TOP_KEYS];
+    q->top_head_stride = z.rows * z.width;
+    q->top_rest = at[SRV_TOP_REST];
+}
+
+/* Pooled maps were computed with room between them: puts them together. */
+static void close_up(srv_request *r, size_t begin, size_t end)
+{
+    const srv_result *maps = &r->results[SRV_MAPS];
+
+    for (size_t b = begin; b < end && maps->at != NULL; b++) {
+        srv_shape z = srv_shape_of(r, SRV_MAPS, &r->sizes[b]);
+        const float *from = maps->data + maps->at[b];
+        float *to = maps->data + maps->offset[b];
+        size_t n = z.rows * z.width;
+        for (size_t h = 0; h < z.heads; h++)
+            memmove(to + h * n, from + h * r->sizes[b].map_rows * z.width, n * sizeof(float));
+    }
+}
+
 void srv_request_point_at_results(srv_request *r, size_t b)
 {
     attn_sequence *q = &r->seqs[b];
@@ -214,7 +257,7 @@ void srv_request_point_at_results(srv_request *r, size_t b)
     q->output = at[SRV_OUTPUTS];
     q->output_head_stride = z->t * n->v_head_dim;
     q->joined_context = at[SRV_CONTEXT];
-    q->maps = (attn_view){at[SRV_MAPS], z->map_rows * z->map_columns, z->map_columns};
+    point_at_maps(r, q, b, at);
     q->query_out = (attn_view){at[SRV_QUERY], z->t * n->head_dim, n->head_dim};
     q->key_out = (attn_view){at[SRV_KEY], z->s * n->head_dim, n->head_dim};
     q->value_out = (attn_view){at[SRV_VALUE_HEADS], z->s * n->v_head_dim, n->v_head_dim};
@@ -229,6 +272,7 @@ bool srv_request_is_one_call(const srv_request *r)
 
 void srv_request_end_call(srv_request *r, size_t end, const attn_stats *stats)
 {
+    close_up(r, r->computed, end);
     r->stats.fully_masked_rows += stats->fully_masked_rows;
     r->computed = end;
 }
@@ -243,6 +287,8 @@ static attn_status compute_whole(srv_request *r, attn_pool *pool, const atomic_b
 
     for (size_t b = begin; b < end; b++)
         srv_request_point_at_results(r, b);
+    if (begin < end)
+        srv_pool_options(r, begin, &r->options);
     if (begin < end)
         ATTN_TRY(attn_forward(r->layer, &r->heads, &r->options, r->seqs + begin, end - begin, pool,
                               r->workspace, cancel, &stats, err));

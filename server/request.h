@@ -13,7 +13,9 @@
 #include "core/budget.h"
 #include "core/model.h"
 #include "server/json_reader.h"
+#include "server/json_writer.h"
 #include "server/plan.h"
+#include "server/source.h"
 
 typedef enum { SRV_ATTENTION, SRV_SDPA, SRV_ESTIMATE } srv_request_kind;
 
@@ -26,7 +28,9 @@ typedef enum {
     SRV_CONTEXT,
     SRV_INTERMEDIATES,
     SRV_OUTPUTS = SRV_INTERMEDIATES,
-    SRV_MAPS,
+    SRV_MAPS,     /* with top_k: the values */
+    SRV_TOP_KEYS, /* with top_k: their keys, int32 */
+    SRV_TOP_REST, /* with top_k: what the other keys sum to */
     SRV_RESULTS
 } srv_result_name;
 
@@ -35,7 +39,12 @@ typedef struct {
     float *data; /* NULL = not asked for, or streamed */
     size_t *offset;
     size_t count; /* floats of all sequences */
+    size_t *at;  /* pooled maps: where they are computed, with all their rows; NULL = at `offset` */
+    size_t room; /* floats that computing them takes: `count`, or more for pooled maps */
 } srv_result;
+
+/* In what an answer leaves. Those behind JSON hold tensors alone. */
+typedef enum { SRV_AS_JSON, SRV_AS_SAFETENSORS, SRV_AS_NPY, SRV_AS_PNG, SRV_FORMATS } srv_format;
 
 /* The members of a body, see API.md sections 5 to 7. */
 typedef enum {
@@ -74,6 +83,11 @@ typedef struct {
     size_t map_rows, map_columns; /* after `queries` and `keys` */
 } srv_sizes;
 
+/* Rows and columns of the maps that become one cell, 1 without pooling. */
+typedef struct {
+    size_t rows, columns;
+} srv_block_size;
+
 typedef struct srv_stream srv_stream; /* stream.h */
 
 struct srv_request {
@@ -81,6 +95,7 @@ struct srv_request {
     srv_field fields[SRV_FIELDS]; /* those of this kind, for the reader */
     int place[SRV_FIELDS];        /* of a field in `fields`; -1 = not in this kind */
     srv_json_reader *reader;
+    srv_source *source; /* what feeds the reader; NULL = a JSON body as it is */
     attn_budget *budget;
     size_t read;     /* of the budget, for the body so far */
     size_t reserved; /* of the budget, for all else */
@@ -95,16 +110,27 @@ struct srv_request {
     bool single; /* [T,D] came in and goes out */
     bool ragged;
     attn_sequence *seqs;
-    srv_sizes *sizes;
+    srv_sizes *sizes; /* without a sequence sizes[0] still tells the shapes */
     size_t *chosen_heads;
     attn_options options;
     size_t q_to, k_to; /* ends of the maps' ranges; SIZE_MAX = the sequence's end */
 
+    srv_format format; /* set before the request is parsed */
+    size_t encoder;    /* bytes that writing the answer takes beside its results; set likewise */
     bool base64;
+    attn_dtype map_dtype; /* as which maps leave: F32, F16 or U8 */
+    size_t pool;          /* most rows and columns of a pooled map; 0 = off */
+    size_t only_head;     /* of the maps, whatever the body says; SIZE_MAX = none */
     bool want[SRV_RESULTS];
     srv_result_name order[SRV_RESULTS]; /* those wanted, as they stand in the answer */
     size_t num_results;
     int64_t timeout_ms; /* 0 = the server's */
+
+    /* Another protocol's answer; NULL: that of answer.h. It is written before its numbers are there, when it is
+     * streamed. */
+    void (*answer)(srv_json_writer *w, const srv_request *r);
+    void *answer_arg;
+    bool whole; /* it cannot leave while it is computed */
 
     srv_plan plan;
     srv_result results[SRV_RESULTS];
@@ -121,6 +147,10 @@ ATTN_NODISCARD attn_status srv_request_new(srv_request **out, srv_request_kind k
                                            attn_error *err);
 void srv_request_free(srv_request *r); /* takes NULL; gives back all it reserved */
 
+/* How the body comes, before its first byte; without this call it is JSON. The query's parameters that nobody has
+ * taken are members of the body when it is .npy. */
+ATTN_NODISCARD attn_status srv_request_open(srv_request *r, const srv_source_options *o,
+                                            const srv_query *query, attn_error *err);
 ATTN_NODISCARD attn_status srv_request_feed(srv_request *r, const char *bytes, size_t n,
                                             attn_error *err);
 

@@ -3,7 +3,11 @@
 #include <string.h>
 
 #include "core/nearest.h"
+#include "server/npy_body.h"
+#include "server/pieces.h"
+#include "server/png.h"
 #include "server/request_private.h"
+#include "server/safetensors_body.h"
 
 /* Positions and offsets beyond this are refused, so that sums of a few never overflow. */
 #define FAR ((int64_t)1 << 40)
@@ -164,6 +168,19 @@ static attn_status read_heads(srv_request *r, const attn_json *v, attn_error *er
     return ATTN_OK;
 }
 
+/* The one head that was asked for beside the body. */
+static attn_status choose_head(srv_request *r, attn_error *err)
+{
+    if (r->only_head == SIZE_MAX)
+        return ATTN_OK;
+    if (r->only_head >= r->heads.num_heads)
+        return attn_fail(err, ATTN_ESHAPE, "head is %zu; there are heads 0 to %zu", r->only_head,
+                         r->heads.num_heads - 1);
+    r->options.heads = &r->only_head;
+    r->options.num_heads = 1;
+    return ATTN_OK;
+}
+
 /* "queries" and "keys": [from, to), not yet held against the sizes. */
 static attn_status read_range(const attn_json *v, const char *pointer, size_t *from, size_t *to,
                               attn_error *err)
@@ -187,6 +204,49 @@ static attn_status read_range(const attn_json *v, const char *pointer, size_t *f
     return ATTN_OK;
 }
 
+/* A number of cells from 1 on. */
+static attn_status read_count(const attn_json *v, const char *pointer, size_t *out, attn_error *err)
+{
+    int64_t n = 0;
+
+    if (v == NULL)
+        return ATTN_OK;
+    ATTN_TRY(read_integer(v, pointer, &n, err));
+    if (n < 1)
+        return attn_fail_at(err, ATTN_EINVAL, pointer, "%s is %lld; it must be positive", pointer,
+                            (long long)n);
+    *out = (size_t)n;
+    return ATTN_OK;
+}
+
+/* Held against the sizes later. */
+static attn_status read_top_k(srv_request *r, const attn_json *v, attn_error *err)
+{
+    return read_count(v, "/return_attentions/top_k", &r->options.top_k, err);
+}
+
+static attn_status read_pool(srv_request *r, const attn_json *v, attn_error *err)
+{
+    static const char *const members[] = {"size", "kind"};
+    static const char *const kinds[] = {"max", "mean"};
+    size_t kind = 0;
+
+    if (v == NULL)
+        return ATTN_OK;
+    if (!attn_json_is_object(v))
+        return wrong_type("/return_attentions/pool",
+                          "an object {\"size\":P,\"kind\":\"max\"|\"mean\"}", v, err);
+    ATTN_TRY(check_members(v, "/return_attentions/pool", members, 2, err));
+    if (attn_json_get(v, "size") == NULL)
+        return attn_fail_at(err, ATTN_EINVAL, "/return_attentions/pool/size",
+                            "the field \"size\" of /return_attentions/pool is missing");
+    ATTN_TRY(read_count(attn_json_get(v, "size"), "/return_attentions/pool/size", &r->pool, err));
+    ATTN_TRY(read_choice(attn_json_get(v, "kind"), "/return_attentions/pool/kind", kinds, 2, &kind,
+                         err));
+    r->options.pooling = kind == 0 ? ATTN_POOL_MAX : ATTN_POOL_MEAN;
+    return ATTN_OK;
+}
+
 static attn_status read_attentions(srv_request *r, attn_error *err)
 {
     static const char *const members[] = {"heads", "reduce_heads", "queries", "keys",
@@ -194,14 +254,17 @@ static attn_status read_attentions(srv_request *r, attn_error *err)
     static const char *const reductions[] = {"none", "mean", "max"};
     static const char *const stages[] = {"probabilities", "scores", "softcapped", "masked"};
     static const char *const dtypes[] = {"float32", "float16", "uint8"};
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_U8};
     const attn_json *v = srv_request_value(r, SRV_F_RETURN_ATTENTIONS);
     attn_options *o = &r->options;
     size_t reduce = 0, stage = 0, dtype = 0;
 
     o->num_heads = r->heads.num_heads;
     r->q_to = r->k_to = SIZE_MAX;
-    if (v == NULL || attn_json_bool(v, &o->want_maps))
-        return ATTN_OK;
+    bool only = v == NULL || attn_json_bool(v, &o->want_maps);
+    o->want_maps = o->want_maps || r->format == SRV_AS_PNG; /* a picture is one of maps */
+    if (only)
+        return choose_head(r, err);
     if (!attn_json_is_object(v))
         return wrong_type("/return_attentions", "true, false or an object", v, err);
     o->want_maps = true;
@@ -213,20 +276,24 @@ static attn_status read_attentions(srv_request *r, attn_error *err)
         read_choice(attn_json_get(v, "stage"), "/return_attentions/stage", stages, 4, &stage, err));
     ATTN_TRY(
         read_choice(attn_json_get(v, "dtype"), "/return_attentions/dtype", dtypes, 3, &dtype, err));
-    if (attn_json_get(v, "top_k") != NULL || attn_json_get(v, "pool") != NULL || dtype != 0) {
-        const char *which = attn_json_get(v, "top_k") != NULL  ? "/return_attentions/top_k"
-                            : attn_json_get(v, "pool") != NULL ? "/return_attentions/pool"
-                                                               : "/return_attentions/dtype";
-        return attn_fail_at(err, ATTN_EUNSUPPORTED, which,
-                            "%s is not offered by this version; whole float32 maps are", which);
-    }
+    ATTN_TRY(read_top_k(r, attn_json_get(v, "top_k"), err));
+    ATTN_TRY(read_pool(r, attn_json_get(v, "pool"), err));
+    if (o->top_k != 0 && r->pool != 0)
+        return attn_fail_at(err, ATTN_ESHAPE, "/return_attentions/pool",
+                            "top_k and pool exclude each other");
+    if (dtype == 2 && stage != 0)
+        return attn_fail_at(err, ATTN_ESHAPE, "/return_attentions/dtype",
+                            "uint8 holds 0 to 1, which only probabilities are; the stage is %s",
+                            stages[stage]);
+    r->map_dtype = types[dtype];
     ATTN_TRY(read_range(attn_json_get(v, "queries"), "/return_attentions/queries", &o->q_from,
                         &r->q_to, err));
     ATTN_TRY(
         read_range(attn_json_get(v, "keys"), "/return_attentions/keys", &o->k_from, &r->k_to, err));
     o->reduce = (attn_reduce)reduce;
     o->stage = (attn_stage)stage;
-    return read_heads(r, attn_json_get(v, "heads"), err);
+    ATTN_TRY(read_heads(r, attn_json_get(v, "heads"), err));
+    return choose_head(r, err);
 }
 
 static attn_status read_intermediates(srv_request *r, attn_error *err)
@@ -248,6 +315,33 @@ static attn_status read_intermediates(srv_request *r, attn_error *err)
         r->want[which] = true;
     }
     return ATTN_OK;
+}
+
+static void order_result(srv_request *r, srv_result_name which)
+{
+    r->want[which] = true;
+    r->order[r->num_results++] = which;
+}
+
+/* Maps follow the outputs; in safetensors the widest types come first, so that all tensors are aligned. */
+static void order_maps(srv_request *r, bool last)
+{
+    const attn_options *o = &r->options;
+    bool narrow = r->map_dtype != ATTN_F32 && r->format == SRV_AS_SAFETENSORS;
+
+    if (!o->want_maps)
+        return;
+    if (!last && o->top_k != 0) {
+        order_result(r, SRV_TOP_KEYS);
+        if (!narrow)
+            order_result(r, SRV_MAPS);
+        if (o->stage == ATTN_PROBABILITIES)
+            order_result(r, SRV_TOP_REST);
+    } else if (!last && !narrow) {
+        order_result(r, SRV_MAPS);
+    }
+    if (last && narrow)
+        order_result(r, SRV_MAPS);
 }
 
 attn_status srv_request_read_options(srv_request *r, attn_error *err)
@@ -274,12 +368,18 @@ attn_status srv_request_read_options(srv_request *r, attn_error *err)
         return attn_fail_at(err, ATTN_EINVAL, "/timeout_ms",
                             "/timeout_ms is %lld; it must be positive", (long long)r->timeout_ms);
     ATTN_TRY(read_attentions(r, err));
-    r->want[SRV_MAPS] = r->options.want_maps;
+    if (r->format == SRV_AS_PNG) { /* nothing else, and all of it at once */
+        r->want[SRV_OUTPUTS] = false;
+        r->whole = true;
+        order_result(r, SRV_MAPS);
+        return ATTN_OK;
+    }
     if (r->want[SRV_OUTPUTS])
         r->order[r->num_results++] = SRV_OUTPUTS;
-    if (r->want[SRV_MAPS])
-        r->order[r->num_results++] = SRV_MAPS;
-    return read_intermediates(r, err);
+    order_maps(r, false);
+    ATTN_TRY(read_intermediates(r, err));
+    order_maps(r, true);
+    return ATTN_OK;
 }
 
 /* A range that was not given is the whole; a given one must fit every sequence. */
@@ -292,16 +392,53 @@ static attn_status check_range(const char *pointer, const char *what, size_t to,
     return ATTN_OK;
 }
 
+static size_t range_length(size_t from, size_t to, size_t n)
+{
+    to = to < n ? to : n;
+    return to > from ? to - from : 0;
+}
+
+/* What only JSON can say. */
+static attn_status check_format(const srv_request *r, attn_error *err)
+{
+    static const char *const names[SRV_FORMATS] = {"application/json", SRV_SAFETENSORS_TYPE,
+                                                   SRV_NPY_TYPE, SRV_PNG_TYPE};
+    const char *name = names[r->format];
+
+    if (r->format == SRV_AS_JSON || r->answer != NULL)
+        return ATTN_OK;
+    if (r->ragged)
+        return attn_fail(err, ATTN_ESHAPE,
+                         "%s holds no ragged batch: ask for application/json, or send a "
+                         "rectangle with lengths",
+                         name);
+    if (r->format == SRV_AS_NPY && r->num_results != 1)
+        return attn_fail(err, ATTN_ESHAPE, "%s holds one tensor, and %zu are asked for: ask for %s",
+                         name, r->num_results, SRV_SAFETENSORS_TYPE);
+    if (r->format == SRV_AS_PNG && r->options.top_k != 0)
+        return attn_fail_at(err, ATTN_ESHAPE, "/return_attentions/top_k",
+                            "%s shows whole or pooled maps, and top_k is none", name);
+    return ATTN_OK;
+}
+
 attn_status srv_request_check_ranges(srv_request *r, attn_error *err)
 {
     attn_options *o = &r->options;
 
     for (size_t b = 0; b < r->batch; b++) {
-        srv_sizes *z = &r->sizes[b];
+        const srv_sizes *z = &r->sizes[b];
         ATTN_TRY(check_range("/return_attentions/queries", "queries", r->q_to, z->t, err));
         ATTN_TRY(check_range("/return_attentions/keys", "keys", r->k_to, z->s, err));
-        z->map_rows = (r->q_to == SIZE_MAX ? z->t : r->q_to) - o->q_from;
-        z->map_columns = (r->k_to == SIZE_MAX ? z->s : r->k_to) - o->k_from;
     }
-    return ATTN_OK;
+    for (size_t b = 0; b == 0 || b < r->batch; b++) { /* the first of none tells the shape */
+        srv_sizes *z = &r->sizes[b];
+        z->map_rows = range_length(o->q_from, r->q_to, z->t);
+        z->map_columns = range_length(o->k_from, r->k_to, z->s);
+        if (r->batch > 0 && o->top_k > z->map_columns && z->map_rows > 0)
+            return attn_fail_at(err, ATTN_ESHAPE, "/return_attentions/top_k",
+                                "/return_attentions/top_k is %zu; a row has %zu keys", o->top_k,
+                                z->map_columns);
+    }
+    srv_pool_options(r, 0, o);
+    return check_format(r, err);
 }

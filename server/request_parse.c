@@ -177,7 +177,7 @@ static attn_status read_heads_tensors(srv_request *r, shapes *z, attn_error *err
                             "query, key and value have batches of %zu, %zu and %zu", q[0], k[0],
                             v[0]);
     z->batch = q[0];
-    if (z->batch == 0) {
+    if (z->batch == 0 && (q[1] == 0 || k[1] == 0)) { /* nothing tells the heads */
         r->heads = (attn_heads){1, 1, 1, 1};
         r->options.scale = 1.0F;
         return ATTN_OK;
@@ -244,8 +244,11 @@ static attn_status read_past(srv_request *r, shapes *z, attn_error *err)
 static attn_status allocate_sequences(srv_request *r, const shapes *z, attn_error *err)
 {
     size_t one = sizeof(attn_sequence) + sizeof(srv_sizes) + SRV_RESULTS * sizeof(size_t);
-    size_t bytes = z->batch * one; /* batch <= body size, so this cannot overflow */
+    size_t bytes = 0;
 
+    if (!attn_size_mul(z->batch, one, &bytes)) /* of no tokens, for which no bytes are sent */
+        return attn_fail(err, ATTN_ETOOBIG, "%zu sequences are more than any memory holds",
+                         z->batch);
     if (r->kind != SRV_ESTIMATE) {
         ATTN_TRY(attn_budget_reserve(r->budget, bytes, err));
         r->reserved += bytes;
@@ -268,6 +271,8 @@ static void place_sequences(srv_request *r, const shapes *z)
     const attn_heads *n = &r->heads;
     size_t x_at = 0, context_at = 0;
 
+    r->sizes[0].t = z->t;
+    r->sizes[0].s = z->past + z->s_new;
     for (size_t b = 0; b < r->batch; b++) {
         attn_sequence *q = &r->seqs[b];
         q->index = b;
@@ -472,15 +477,23 @@ static attn_status plan_result(srv_request *r, srv_result_name which, attn_error
 {
     srv_result *result = &r->results[which];
 
+    bool pooled = which == SRV_MAPS && r->pool != 0;
+
     result->offset = calloc(r->batch + 1, sizeof *result->offset);
-    if (result->offset == NULL)
+    if (pooled)
+        result->at = calloc(r->batch + 1, sizeof *result->at);
+    if (result->offset == NULL || (pooled && result->at == NULL))
         return attn_fail(err, ATTN_ENOMEM, "no memory for %zu sequences", r->batch);
     for (size_t b = 0; b < r->batch; b++) {
         srv_shape z = srv_shape_of(r, which, &r->sizes[b]);
-        size_t n = 0;
+        size_t n = 0, room = 0, rows = pooled ? r->sizes[b].map_rows : z.rows;
         result->offset[b] = result->count;
+        if (pooled)
+            result->at[b] = result->room;
         if (!attn_size_product((size_t[]){z.heads, z.rows, z.width}, 3, &n) ||
-            !attn_size_add(result->count, n, &result->count) || result->count > SIZE_MAX / 64)
+            !attn_size_product((size_t[]){z.heads, rows, z.width}, 3, &room) ||
+            !attn_size_add(result->count, n, &result->count) ||
+            !attn_size_add(result->room, room, &result->room) || result->room > SIZE_MAX / 64)
             return attn_fail(err, ATTN_ETOOBIG,
                              "the results of %zu sequences are larger than any memory", r->batch);
     }
@@ -500,6 +513,7 @@ static attn_status plan_results(srv_request *r, attn_error *err)
     /* The text of the answer around its numbers. */
     r->plan.inputs += r->num_results * (r->ragged ? r->batch : 1) * SRV_JSON_TENSOR_BYTES;
     r->plan.inputs += labels->present ? 2 * labels->count : 0;
+    r->plan.inputs += r->encoder;
     return ATTN_OK;
 }
 
@@ -535,7 +549,10 @@ attn_status srv_request_parse(srv_request *r, size_t workers, attn_error *err)
 {
     shapes z = {0};
 
-    ATTN_TRY(srv_json_reader_finish(r->reader, err));
+    ATTN_TRY(r->source != NULL ? srv_source_finish(r->source, err)
+                               : srv_json_reader_finish(r->reader, err));
+    srv_source_free(r->source);
+    r->source = NULL;
     r->options.window = (attn_window){-1, -1};
     if (r->kind != SRV_SDPA)
         ATTN_TRY(choose_layer(r, err));

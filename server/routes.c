@@ -10,12 +10,13 @@
 #include "server/assets.h"
 #include "server/clock.h"
 #include "server/log.h"
+#include "server/oip.h"
 #include "server/stream.h"
+#include "server/wire.h"
 
 /* --- small answers ----------------------------------------------------------------------------- */
 
-/* Replies with all that the writer gives, and frees it. NULL: there was no memory. */
-static void reply_json(srv_exchange *x, srv_json_writer *w)
+void srv_app_reply_json(srv_exchange *x, srv_json_writer *w)
 {
     char *text = NULL;
     size_t used = 0, room = 0;
@@ -56,8 +57,7 @@ const srv_served *srv_app_find(const srv_app *app, const char *name)
     return NULL;
 }
 
-/* The model of the path, or NULL after the reply that says there is none. */
-static const srv_served *model_of(srv_exchange *x)
+const srv_served *srv_app_model_of(srv_exchange *x)
 {
     srv_app *app = srv_http_app(x);
     const char *name = srv_http_param(x, "model");
@@ -136,24 +136,24 @@ static void get_models(srv_exchange *x)
         }
         srv_json_writer_raw(w, "]}", 2);
     }
-    reply_json(x, w);
+    srv_app_reply_json(x, w);
 }
 
 static void get_model(srv_exchange *x)
 {
-    const srv_served *served = model_of(x);
+    const srv_served *served = srv_app_model_of(x);
 
     if (served == NULL)
         return;
     srv_json_writer *w = srv_json_writer_new();
     if (w != NULL)
         write_model(w, served->model);
-    reply_json(x, w);
+    srv_app_reply_json(x, w);
 }
 
 static void get_examples(srv_exchange *x)
 {
-    const srv_served *served = model_of(x);
+    const srv_served *served = srv_app_model_of(x);
 
     if (served == NULL)
         return;
@@ -167,12 +167,12 @@ static void get_examples(srv_exchange *x)
         }
         srv_json_writer_raw(w, "]}", 2);
     }
-    reply_json(x, w);
+    srv_app_reply_json(x, w);
 }
 
 static void get_example(srv_exchange *x)
 {
-    const srv_served *served = model_of(x);
+    const srv_served *served = srv_app_model_of(x);
     const char *name = srv_http_param(x, "name");
 
     if (served == NULL)
@@ -237,8 +237,12 @@ static void get_metrics(srv_exchange *x)
 typedef struct {
     srv_job job;
     srv_app *app;
-    srv_json_writer *answer; /* when it is not streamed */
-    double logged_s;         /* of computing */
+    const srv_served *served; /* NULL: no model */
+    srv_wire wire;            /* of all others */
+    srv_oip *oip;             /* the Open Inference Protocol is spoken; NULL = it is not */
+    srv_json_writer *answer;  /* when it is not streamed */
+    double logged_s;          /* of computing */
+    bool answered;            /* all is computed, and was or can be sent */
 
     pthread_mutex_t lock; /* guards all below; no other lock is held when it is taken */
     srv_exchange *x;      /* NULL: the exchange is over */
@@ -248,13 +252,16 @@ typedef struct {
 
 static void free_call(call *c)
 {
+    srv_wire_deinit(&c->wire);
     srv_json_writer_free(c->answer);
+    srv_oip_free(c->oip);
     srv_request_free(c->job.request);
     (void)pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
-static void begin_call(srv_exchange *x, srv_request_kind kind, const attn_model *model)
+/* A call with an empty request, NULL after the reply that says why there is none. `served` is NULL for SRV_SDPA. */
+static call *new_call(srv_exchange *x, srv_request_kind kind, const srv_served *served)
 {
     srv_app *app = srv_http_app(x);
     attn_error err = {0};
@@ -263,15 +270,19 @@ static void begin_call(srv_exchange *x, srv_request_kind kind, const attn_model 
     if (c == NULL) {
         (void)attn_fail(&err, ATTN_ENOMEM, "no memory for a request");
         srv_http_reply_problem(x, &err, NULL);
-        return;
+        return NULL;
     }
     (void)pthread_mutex_init(&c->lock, NULL);
     c->app = app;
+    c->served = served;
     c->x = x;
     c->job.owner = c;
     srv_http_set_user(x, c);
-    if (srv_request_new(&c->job.request, kind, model, &app->budget, &err) != ATTN_OK)
-        srv_http_reply_problem(x, &err, NULL);
+    if (srv_request_new(&c->job.request, kind, served != NULL ? served->model : NULL, &app->budget,
+                        &err) == ATTN_OK)
+        return c;
+    srv_http_reply_problem(x, &err, NULL);
+    return NULL;
 }
 
 unsigned srv_app_retry_after_s(void *app)
@@ -280,39 +291,65 @@ unsigned srv_app_retry_after_s(void *app)
 }
 
 /* A full queue is said before the body is read: reading it would only keep others waiting. */
-static void begin_queued(srv_exchange *x, srv_request_kind kind, const attn_model *model)
+static bool has_room(srv_exchange *x)
 {
     const srv_app *app = srv_http_app(x);
     attn_error err = {0};
 
     if (srv_infer_has_room(app->infer, &err) == ATTN_OK)
-        begin_call(x, kind, model);
-    else
-        srv_http_reply_problem(x, &err, "queue_full");
+        return true;
+    srv_http_reply_problem(x, &err, "queue_full");
+    return false;
+}
+
+static void begin_call(srv_exchange *x, srv_request_kind kind, const srv_served *served)
+{
+    attn_error err = {0};
+    call *c = new_call(x, kind, served);
+
+    if (c != NULL && srv_wire_open(&c->wire, x, c->job.request, &err) != ATTN_OK)
+        srv_http_reply_problem(x, &err, NULL);
 }
 
 static void begin_attention(srv_exchange *x)
 {
-    const srv_served *served = model_of(x);
-    if (served != NULL)
-        begin_queued(x, SRV_ATTENTION, served->model);
+    const srv_served *served = srv_app_model_of(x);
+    if (served != NULL && has_room(x))
+        begin_call(x, SRV_ATTENTION, served);
 }
 
 static void begin_estimate(srv_exchange *x)
 {
-    const srv_served *served = model_of(x);
+    const srv_served *served = srv_app_model_of(x);
     if (served != NULL)
-        begin_call(x, SRV_ESTIMATE, served->model);
+        begin_call(x, SRV_ESTIMATE, served);
 }
 
 static void begin_sdpa(srv_exchange *x)
 {
-    begin_queued(x, SRV_SDPA, NULL);
+    if (has_room(x))
+        begin_call(x, SRV_SDPA, NULL);
+}
+
+static void begin_infer(srv_exchange *x)
+{
+    const srv_served *served = srv_oip_model_of(x);
+    srv_oip_body body;
+    attn_error err = {0};
+
+    if (served == NULL || !has_room(x))
+        return;
+    call *c = new_call(x, SRV_ATTENTION, served);
+    if (c != NULL && (srv_oip_read_fields(x, &body, &err) != ATTN_OK ||
+                      srv_oip_new(&c->oip, c->job.request, &body, &err) != ATTN_OK))
+        srv_http_reply_problem(x, &err, NULL);
 }
 
 static attn_status call_data(srv_exchange *x, const char *bytes, size_t n, attn_error *err)
 {
     call *c = srv_http_user(x);
+    if (c->oip != NULL)
+        return srv_oip_feed(c->oip, bytes, n, err);
     return srv_request_feed(c->job.request, bytes, n, err);
 }
 
@@ -330,10 +367,11 @@ static void log_compute(call *c)
     c->logged_s = c->job.compute_s;
 }
 
-static void count_computed(const call *c)
+static void count_computed(call *c)
 {
     const srv_request *r = c->job.request;
 
+    c->answered = true;
     srv_metrics_computed(c->app->metrics, r->batch, r->tokens, r->plan.micro_batches);
 }
 
@@ -350,12 +388,27 @@ static ssize_t read_pieces(void *arg, char *out, size_t n)
     return got;
 }
 
+static void reply_with(call *c, srv_reader *read, void *arg, uint64_t length)
+{
+    if (c->oip != NULL)
+        srv_oip_reply(c->oip, c->x, read, arg, length);
+    else
+        srv_wire_reply(&c->wire, c->x, c->job.request, read, arg, length);
+}
+
+static void reply_failure(call *c)
+{
+    if (c->oip != NULL)
+        srv_oip_translate(&c->job.error);
+    srv_http_reply_problem(c->x, &c->job.error, NULL);
+}
+
 /* On the compute thread, as all that follows: the reply may begin; the lock is held. */
 static void start_reply(call *c)
 {
     c->started = true;
     log_compute(c); /* so far */
-    srv_http_reply_stream(c->x, 200, "application/json", read_pieces, c);
+    reply_with(c, read_pieces, c, UINT64_MAX);
     srv_http_resume(c->x);
 }
 
@@ -391,7 +444,7 @@ static void end_pieces(call *c)
         start_reply(c);
     } else if (!c->started) {
         log_compute(c);
-        srv_http_reply_problem(c->x, &job->error, NULL);
+        reply_failure(c);
         srv_http_resume(c->x);
     } else {
         if (!ok) {
@@ -420,9 +473,9 @@ static void reply_whole(call *c)
     srv_request_drop_inputs(job->request);
     if (job->status == ATTN_OK) {
         count_computed(c);
-        srv_http_reply_stream(c->x, 200, "application/json", read_answer, c->answer);
+        reply_with(c, read_answer, c->answer, srv_json_writer_length(c->answer));
     } else {
-        srv_http_reply_problem(c->x, &job->error, NULL);
+        reply_failure(c);
     }
     srv_http_resume(c->x);
 }
@@ -455,7 +508,8 @@ static void finish_call(srv_exchange *x)
     srv_request *r = c->job.request;
     attn_error err = {0};
     double begin = srv_now_s();
-    attn_status rc = srv_request_parse(r, app->workers, &err);
+    attn_status rc = c->oip != NULL ? srv_oip_parse(c->oip, app->workers, &err)
+                                    : srv_request_parse(r, app->workers, &err);
 
     srv_http_add_stage(x, SRV_STAGE_PARSE, srv_now_s() - begin);
     if (rc != ATTN_OK) {
@@ -463,10 +517,11 @@ static void finish_call(srv_exchange *x)
         return;
     }
     if (r->kind == SRV_ESTIMATE) {
-        reply_json(x, srv_answer_estimate(r));
+        srv_app_reply_json(x, srv_answer_estimate(r));
         return;
     }
-    if (srv_request_admit(r, &err) != ATTN_OK) {
+    if (srv_request_admit(r, &err) != ATTN_OK ||
+        (c->oip == NULL && srv_wire_admit(&c->wire, r, &err) != ATTN_OK)) {
         srv_http_reply_problem(x, &err, NULL);
         return;
     }
@@ -486,6 +541,24 @@ static void finish_call(srv_exchange *x)
     }
 }
 
+/* The lock is held. */
+static void count_for_model(const call *c)
+{
+    const srv_request *r = c->job.request;
+
+    if (c->served == NULL || r == NULL || r->kind != SRV_ATTENTION)
+        return;
+    const srv_model_outcome o = {.ok = c->answered,
+                                 .batch = r->batch,
+                                 .executions = r->plan.streamed ? 1 : r->plan.micro_batches,
+                                 .total_s = srv_now_s() - (double)srv_http_started_ms(c->x) / 1000,
+                                 .queue_s = srv_http_stage_s(c->x, SRV_STAGE_QUEUE),
+                                 .input_s = srv_http_stage_s(c->x, SRV_STAGE_PARSE),
+                                 .infer_s = srv_http_stage_s(c->x, SRV_STAGE_COMPUTE),
+                                 .output_s = srv_http_stage_s(c->x, SRV_STAGE_SERIALIZE)};
+    srv_model_stats_add(c->served->stats, &o);
+}
+
 static void end_call(srv_exchange *x)
 {
     call *c = srv_http_user(x);
@@ -493,6 +566,7 @@ static void end_call(srv_exchange *x)
     if (c == NULL)
         return;
     (void)pthread_mutex_lock(&c->lock);
+    count_for_model(c);
     c->x = NULL;
     bool queued = c->queued;
     if (queued) /* call_done() frees it, soon */
@@ -504,8 +578,9 @@ static void end_call(srv_exchange *x)
 
 /* --- the table --------------------------------------------------------------------------------- */
 
-#define BODY(begin_)                                                                               \
-    .body = true, .begin = begin_, .data = call_data, .finish = finish_call, .end = end_call
+#define BODY(begin_, media_)                                                                       \
+    .body = true, .media = &(media_), .begin = begin_, .data = call_data, .finish = finish_call,   \
+    .end = end_call
 
 static const srv_route api_routes[] = {
     {.method = "GET", .path = "/health/live", .quiet = true, .finish = get_live},
@@ -514,9 +589,19 @@ static const srv_route api_routes[] = {
     {.method = "GET", .path = "/v1/models/{model}", .finish = get_model},
     {.method = "GET", .path = "/v1/models/{model}/examples", .finish = get_examples},
     {.method = "GET", .path = "/v1/models/{model}/examples/{name}", .finish = get_example},
-    {.method = "POST", .path = "/v1/models/{model}/attention", BODY(begin_attention)},
-    {.method = "POST", .path = "/v1/models/{model}/attention/estimate", BODY(begin_estimate)},
-    {.method = "POST", .path = "/v1/scaled-dot-product-attention", BODY(begin_sdpa)},
+    {.method = "POST",
+     .path = "/v1/models/{model}/attention",
+     BODY(begin_attention, srv_attention_media)},
+    {.method = "POST",
+     .path = "/v1/models/{model}/attention/estimate",
+     BODY(begin_estimate, srv_estimate_media)},
+    {.method = "POST",
+     .path = "/v1/scaled-dot-product-attention",
+     BODY(begin_sdpa, srv_sdpa_media)},
+    {.method = "POST", .path = "/v2/models/{model}/infer", BODY(begin_infer, srv_oip_media)},
+    {.method = "POST",
+     .path = "/v2/models/{model}/versions/{version}/infer",
+     BODY(begin_infer, srv_oip_media)},
 };
 
 static const srv_route metrics_routes[] = {
@@ -534,6 +619,7 @@ void srv_routes(srv_route_table *t, srv_parts parts)
 {
     t->n = 0;
     add_routes(t, api_routes, sizeof api_routes / sizeof *api_routes);
+    add_routes(t, srv_oip_routes, srv_num_oip_routes);
     if (parts.metrics)
         add_routes(t, metrics_routes, sizeof metrics_routes / sizeof *metrics_routes);
     if (parts.docs)

@@ -41,6 +41,7 @@ static void unload(loaded *l)
     for (size_t i = 0; i < l->app.num_models; i++) {
         attn_model_free(l->app.models[i].model);
         srv_examples_free(l->app.models[i].examples);
+        free(l->app.models[i].stats);
     }
     free(l->app.models);
 }
@@ -72,8 +73,12 @@ static attn_status load_models(loaded *l, const cfg_config *c, attn_error *err)
         ATTN_TRY(attn_model_load(&l->app.models[i].model, &o, err));
         ATTN_TRY(srv_examples_load(&l->app.models[i].examples, m->path, err));
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        l->app.models[i].stats = calloc(1, sizeof(srv_model_stats));
+        if (l->app.models[i].stats == NULL)
+            return attn_fail(err, ATTN_ENOMEM, "no memory for %zu models", n);
         l->weights_bytes += attn_model_weights_bytes(l->app.models[i].model);
+    }
     return ATTN_OK;
 }
 

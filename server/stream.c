@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/kern.h"
 #include "core/memory.h"
 #include "server/answer.h"
 #include "server/pieces.h"
@@ -215,7 +216,7 @@ static void slice(const srv_request *r, attn_sequence *q, size_t first, size_t n
 /* The number of the head that stands at a place of a result. */
 static size_t head_at(const srv_stream *s, size_t head)
 {
-    bool chosen = s->at.kind == SRV_MAPS && s->r->options.heads != NULL;
+    bool chosen = srv_is_map(s->at.kind) && s->r->options.heads != NULL;
     return chosen ? s->r->options.heads[head] : head;
 }
 
@@ -267,20 +268,58 @@ static void unpack(const srv_stream *s, size_t heads, size_t rows, float *out)
     }
 }
 
-/* Where the results of a call go. */
-static void point(const srv_stream *s, attn_sequence *q, attn_options *o, size_t heads, size_t rows,
-                  float *out)
+/* Query rows [p->row ..) of the maps that become `rows` rows of a result. */
+static size_t query_rows(const srv_stream *s, size_t rows)
+{
+    const srv_sizes *z = &s->r->sizes[s->at.b];
+    size_t block = s->at.kind == SRV_MAPS ? srv_pool_block(s->r, z).rows : 1;
+
+    if (block == 1)
+        return rows;
+    size_t left = z->map_rows - s->at.row * block;
+    return rows * block < left ? rows * block : left;
+}
+
+/* Behind the values of the largest cells stand their keys, and then what is left of the rows. */
+static void point_at_maps(const srv_stream *s, attn_sequence *q, size_t heads, size_t rows,
+                          float *out)
+{
+    size_t k = s->r->options.top_k, width = k != 0 ? k : s->at.shape.width;
+
+    q->map_rows = query_rows(s, rows);
+    q->maps = (attn_view){out, q->map_rows * width, width};
+    q->top_keys = (int32_t *)(out + heads * rows * k);
+    q->top_head_stride = rows * k;
+    q->top_rest = out + 2 * heads * rows * k;
+}
+
+/* Where in a slot the numbers that leave begin. */
+static size_t begin_of_piece(const srv_stream *s, size_t heads, size_t rows)
+{
+    const place *p = &s->at;
+    size_t values = heads * rows * s->r->options.top_k;
+
+    if (p->kind == SRV_TOP_KEYS || p->kind == SRV_TOP_REST)
+        return p->kind == SRV_TOP_KEYS ? values : 2 * values;
+    return p->cut.all_heads ? p->head * rows * p->shape.width : 0;
+}
+
+/* Where the results of a call go. Of its query rows the first `skip` are none of the piece. */
+static void point(const srv_stream *s, attn_sequence *q, attn_options *o, size_t skip, size_t heads,
+                  size_t rows, float *out)
 {
     const place *p = &s->at;
     const srv_request *r = s->r;
     size_t width = p->shape.width;
 
-    o->want_maps = p->kind == SRV_MAPS;
+    o->want_maps = srv_is_map(p->kind);
     switch (p->kind) {
     case SRV_MAPS:
-        q->maps = (attn_view){out, rows * width, width};
-        q->map_rows = q->q_len;
-        o->q_from = 0;
+    case SRV_TOP_KEYS:
+    case SRV_TOP_REST:
+        point_at_maps(s, q, heads, rows, out);
+        srv_pool_options(r, p->b, o);
+        o->q_from = skip;
         if (r->options.reduce != ATTN_REDUCE_NONE)
             break;
         o->heads = srv_by_head(r, p->kind) ? NULL
@@ -325,23 +364,30 @@ static attn_status compute(srv_stream *s, size_t heads, size_t rows, float *out,
     attn_heads call = srv_piece_heads(r, p->kind);
     attn_options options = r->options;
     attn_stats stats = {0};
-    size_t first = p->row + (p->kind == SRV_MAPS ? options.q_from : 0);
+    bool maps = srv_is_map(p->kind);
+    size_t block = p->kind == SRV_MAPS ? srv_pool_block(r, &r->sizes[p->b]).rows : 1;
+    size_t first = p->row * block + (maps ? options.q_from : 0), due = query_rows(s, rows);
     size_t n = q.q_len > first ? q.q_len - first : 0;
 
-    n = n < rows ? n : rows;
-    if (n < rows) /* padding */
+    n = n < due ? n : due;
+    if (n < due) /* padding */
         memset(out, 0, p->cut.floats * sizeof(float));
     if (n == 0)
         return ATTN_OK;
-    slice(r, &q, first, n);
+    /* The rows of a map may begin anywhere, a slice where its rows keep their bits. */
+    size_t skip = first % attn_kernels.row_block;
+    slice(r, &q, first - skip, n + skip);
     q.keys = s->keys;
-    point(s, &q, &options, heads, rows, out);
+    point(s, &q, &options, skip, heads, rows, out);
     attn_status rc =
         attn_forward(r->layer, &call, &options, &q, 1, pool, r->workspace, cancel, &stats, err);
     if (rc == ATTN_ENONFINITE)
-        name_slice(first, err);
+        name_slice(first - skip, err);
     if (s->count_here)
         r->stats.fully_masked_rows += stats.fully_masked_rows;
+    for (size_t i = 1; i < heads && block > 1; i++)
+        memmove(out + i * rows * p->shape.width, out + i * due * p->shape.width,
+                rows * p->shape.width * sizeof(float));
     return rc;
 }
 
@@ -405,8 +451,8 @@ attn_status srv_stream_step(srv_stream *s, attn_pool *pool, const atomic_bool *c
     else
         ATTN_TRY(compute(s, heads, rows, slot, pool, cancel, err));
     if (!p->check) {
-        size_t n = rows * p->shape.width;
-        ATTN_TRY(publish(s, slot + (p->cut.all_heads ? p->head * n : 0), heads * n, err));
+        ATTN_TRY(
+            publish(s, slot + begin_of_piece(s, heads, rows), heads * rows * p->shape.width, err));
     }
     if (advance(s))
         return ATTN_OK;

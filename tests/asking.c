@@ -157,8 +157,10 @@ static void add_attentions(asking *a)
 {
     static const char *const stages[] = {"probabilities", "scores", "softcapped", "masked"};
     static const char *const reductions[] = {"none", "none", "mean", "max"};
+    static const char *const dtypes[] = {"float32", "float16", "uint8"};
     size_t t = a->t, s = a->past + a->s_new, heads = a->m->num_heads, from = 0;
-    char chosen[256] = "\"all\"", queries[64] = "", keys[64] = "";
+    char chosen[256] = "\"all\"", queries[64] = "", keys[64] = "", kept[64] = "";
+    size_t most = a->ragged ? a->past : s; /* keys that every sequence has */
 
     if (chance(a, 2)) {
         size_t n = 1 + below(a, heads), first = below(a, heads), used = 0;
@@ -174,12 +176,19 @@ static void add_attentions(asking *a)
     }
     if (!a->ragged && s > 0 && chance(a, 3)) {
         from = below(a, s);
-        (void)snprintf(keys, sizeof keys, ",\"keys\":[%zu,%zu]", from,
-                       from + 1 + below(a, s - from));
+        most = 1 + below(a, s - from);
+        (void)snprintf(keys, sizeof keys, ",\"keys\":[%zu,%zu]", from, from + most);
     }
+    size_t stage = chance(a, 2) ? 0 : below(a, 4);
+    if (chance(a, 4) && most > 0)
+        (void)snprintf(kept, sizeof kept, ",\"top_k\":%zu", 1 + below(a, most < 9 ? most : 9));
+    else if (chance(a, 4))
+        (void)snprintf(kept, sizeof kept, ",\"pool\":{\"size\":%zu,\"kind\":\"%s\"}",
+                       1 + below(a, 12), chance(a, 2) ? "mean" : "max");
     body_printf(&a->body, "return_attentions",
-                "{\"heads\":%s,\"reduce_heads\":\"%s\",\"stage\":\"%s\"%s%s}", chosen,
-                reductions[below(a, 4)], stages[chance(a, 2) ? 0 : below(a, 4)], queries, keys);
+                "{\"heads\":%s,\"reduce_heads\":\"%s\",\"stage\":\"%s\",\"dtype\":\"%s\"%s%s%s}",
+                chosen, reductions[below(a, 4)], stages[stage],
+                dtypes[chance(a, 2) ? 0 : below(a, stage == 0 ? 3 : 2)], queries, keys, kept);
 }
 
 static void add_wishes(asking *a)

@@ -181,15 +181,8 @@ static void answers_in_pieces_have_the_bits_of_whole_ones(void **state)
     test_daemon *large = serve((size_t)1 << 30, NULL), *small = serve(SMALL, NULL);
     uint32_t seed = 4;
     size_t streamed = 0, answered = 0;
-    const char *isa = getenv("ATTND_ISA");
     (void)state;
 
-    if (isa != NULL && strcmp(isa, "blas") == 0) {
-        printf("skipped: bits of pieces: the kernels \"blas\" round rows differently in company\n");
-        daemon_stop(large);
-        daemon_stop(small);
-        return;
-    }
     for (size_t i = 0; i < CASES; i++) {
         char *body = asking_random(&ASKING[i % 2], 600, &seed);
         test_reply whole = daemon_post(large, PATHS[i % 2], body, 200);

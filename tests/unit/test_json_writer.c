@@ -5,6 +5,8 @@
 
 #include <cmocka.h>
 
+#include "tests/scratch.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -397,6 +399,133 @@ static void numbers_may_come_in_parts(void **state)
     }
 }
 
+/* Reads what there is and gives the next numbers, `some` at a time, until nothing is left. */
+static char *read_in_parts(srv_json_writer *w, const float *x, size_t n, size_t some, size_t room,
+                           size_t *length)
+{
+    blob out = {0};
+    char piece[200];
+    size_t given = 0, got = 1;
+
+    while (got > 0 || srv_json_writer_waits(w)) {
+        got = srv_json_writer_read(w, piece, room);
+        blob_add(&out, piece, got);
+        if (got == 0 && srv_json_writer_waits(w)) {
+            size_t more = some < n - given ? some : n - given;
+            assert_true(more > 0);
+            float *part = malloc(more * sizeof *part); /* it is gone with the next one */
+            assert_non_null(part);
+            memcpy(part, x + given, more * sizeof *part);
+            srv_json_writer_part(w, part, more);
+            given += more;
+            while ((got = srv_json_writer_read(w, piece, room)) > 0)
+                blob_add(&out, piece, got);
+            memset(part, 0x55, more * sizeof *part);
+            free(part);
+        }
+    }
+    assert_int_equal(given, n);
+    *length = out.n;
+    return (char *)out.at;
+}
+
+static void every_form_and_type_leaves_the_same_in_parts(void **state)
+{
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_U8, ATTN_I32};
+    enum { N = 700 };
+    float x[N];
+    (void)state;
+
+    for (size_t i = 0; i < N; i++)
+        x[i] = (float)i / N;
+    for (size_t c = 0; c < 3 * 4 * 40; c++) {
+        srv_form form = (srv_form)(c % 3);
+        attn_dtype type = types[c / 3 % 4];
+        size_t n = c % 5 == 0 ? N : 1 + c / 12, dim[] = {1, n}, length = 0, too = 0;
+        srv_json_writer *w = srv_json_writer_new();
+        srv_json_writer_raw(w, "<", 1);
+        srv_json_writer_values(w, x, 2, dim, form, type);
+        srv_json_writer_raw(w, ">", 1);
+        if (form == SRV_BYTES)
+            assert_int_equal(srv_json_writer_length(w), n * attn_dtype_size(type) + 2);
+        else
+            assert_true(srv_json_writer_length(w) == UINT64_MAX);
+        char *whole = read_all(w, 0, &length);
+        srv_json_writer_free(w);
+        w = srv_json_writer_new();
+        srv_json_writer_raw(w, "<", 1);
+        srv_json_writer_values(w, NULL, 2, dim, form, type);
+        srv_json_writer_raw(w, ">", 1);
+        /* Bytes take any room, texts of numbers want some. */
+        char *parts = read_in_parts(w, x, n, 1 + c % 4, form == SRV_BYTES ? 1 + c % 7 : 64, &too);
+        srv_json_writer_free(w);
+        assert_int_equal(length, too);
+        assert_memory_equal(whole, parts, length);
+        free(whole);
+        free(parts);
+    }
+}
+
+static void narrow_types_are_rounded(void **state)
+{
+    const float x[] = {0, 1, 0.5F, 1.0F / 255, 0.4999F / 255, 0.5F / 255, 2, -1};
+    const int32_t keys[] = {0, -1, 2147483647, -2147483647 - 1};
+    srv_json_writer *w = srv_json_writer_new();
+    size_t n = 0;
+    (void)state;
+
+    srv_json_writer_values(w, x, 1, DIM(8), SRV_LISTS, ATTN_U8);
+    srv_json_writer_values(w, keys, 1, DIM(4), SRV_LISTS, ATTN_I32);
+    srv_json_writer_values(w, x + 2, 1, DIM(2), SRV_LISTS, ATTN_F16);
+    srv_json_writer_values(w, keys, 1, DIM(1), SRV_BASE64, ATTN_I32);
+    char *text = read_all(w, 64, &n);
+    assert_string_equal(text, "[0,255,128,1,0,1,255,0][0,-1,2147483647,-2147483648]"
+                              "[0.5,0.003921509]"
+                              "{\"shape\":[1],\"dtype\":\"int32\",\"data\":\"AAAAAA==\"}");
+    free(text);
+    srv_json_writer_free(w);
+}
+
+/* Bytes behind a text, at once or in parts; and what was read can be read again, with more behind it. */
+static void bytes_are_as_they_lie_in_memory(void **state)
+{
+    float x[300];
+    size_t total = 0, got = 0;
+
+    (void)state;
+    for (size_t i = 0; i < 300; i++)
+        x[i] = (float)i / 7 - 20;
+    for (int in_parts = 0; in_parts < 2; in_parts++) {
+        srv_json_writer *w = srv_json_writer_new();
+        char out[4096];
+        assert_non_null(w);
+        srv_json_writer_format(w, "{\"a\":");
+        srv_json_writer_tensor(w, x, 1, (size_t[]){2}, false);
+        srv_json_writer_raw(w, "}", 1);
+        size_t text = srv_json_writer_read(w, out, sizeof out);
+        assert_int_equal(srv_json_writer_read(w, out, sizeof out), 0);
+        srv_json_writer_rewind(w);
+        srv_json_writer_bytes(w, in_parts ? NULL : x, 300);
+        srv_json_writer_bytes(w, x, 0); /* nothing */
+        size_t given = 0;
+        for (total = 0;; total += got) {
+            got = srv_json_writer_read(w, out + total, 64 + total % 7);
+            if (got > 0)
+                continue;
+            if (!srv_json_writer_waits(w))
+                break;
+            size_t n = given == 0 ? 1 : 23;
+            srv_json_writer_part(w, x + given, n);
+            given += n;
+        }
+        assert_int_equal(given, in_parts ? 300 : 0);
+        assert_int_equal(total, text + sizeof x);
+        assert_memory_equal(out, "{\"a\":[-20,", 10);
+        assert_memory_equal(out + text, x, sizeof x);
+        srv_json_writer_free(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +537,9 @@ int main(void)
         cmocka_unit_test(strings_are_escaped_as_json_asks),
         cmocka_unit_test(the_bytes_do_not_depend_on_how_they_are_cut),
         cmocka_unit_test(numbers_may_come_in_parts),
+        cmocka_unit_test(every_form_and_type_leaves_the_same_in_parts),
+        cmocka_unit_test(narrow_types_are_rounded),
+        cmocka_unit_test(bytes_are_as_they_lie_in_memory),
         cmocka_unit_test(nested_arrays_are_json_and_read_back),
         cmocka_unit_test(long_rows_are_their_numbers_one_by_one),
         cmocka_unit_test(the_bound_is_an_upper_one_and_near),

@@ -78,6 +78,10 @@ static shape random_shape(void)
         ",\"return_attentions\":{\"heads\":[0],\"stage\":\"masked\"},\"return_outputs\":false",
         ",\"return_intermediates\":[\"query\",\"key\",\"value\",\"logsumexp\",\"context\"]",
         ",\"return_attentions\":true,\"return_intermediates\":[\"logsumexp\"]",
+        ",\"return_attentions\":{\"pool\":{\"size\":64,\"kind\":\"max\"}}",
+        ",\"return_attentions\":{\"pool\":{\"size\":7},\"reduce_heads\":\"mean\"}",
+        ",\"return_attentions\":{\"top_k\":1},\"return_outputs\":false",
+        ",\"return_attentions\":{\"top_k\":1,\"stage\":\"scores\",\"dtype\":\"float16\"}",
         ",\"return_outputs\":false"};
     static const size_t most[] = {2, 64, 700, 5000, 40000};
     shape s = {.model = below(MODELS),

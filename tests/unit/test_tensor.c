@@ -146,10 +146,38 @@ static void names_and_sizes_of_types_agree(void **state)
     assert_string_equal(attn_dtype_name(ATTN_OTHER), "other");
 }
 
+static void narrowing_to_f16_is_to_nearest_even(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 0; bits < 0x10000; bits++) { /* every value, and what lies around it */
+        float x = attn_f16_to_f32((uint16_t)bits);
+        if (isnan(x)) {
+            assert_true(isnan(attn_f16_to_f32(attn_f32_to_f16(x))));
+            continue;
+        }
+        assert_int_equal(attn_f32_to_f16(x), bits);
+        if (isinf(x))
+            continue;
+        float next = attn_f16_to_f32((uint16_t)(bits + 1)), half = x + (next - x) / 2;
+        if (isinf(next)) { /* the largest: nothing finite is beyond */
+            assert_int_equal(attn_f32_to_f16(copysignf(3e38F, x)), bits);
+            continue;
+        }
+        if ((bits & 0x7fff) == 0x7fff)
+            continue;
+        assert_int_equal(attn_f32_to_f16(half), bits % 2 == 0 ? bits : bits + 1);
+        assert_int_equal(attn_f32_to_f16(nextafterf(half, x)), bits);
+        assert_int_equal(attn_f32_to_f16(nextafterf(half, next)), bits + 1);
+    }
+    assert_int_equal(attn_f32_to_f16(1e-30F), 0);
+    assert_int_equal(attn_f32_to_f16(-0.0F), 0x8000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_f16_widens_to_its_definition),
+        cmocka_unit_test(narrowing_to_f16_is_to_nearest_even),
         cmocka_unit_test(b10_named_halves_and_brain_floats_are_exact),
         cmocka_unit_test(b07_any_alignment_widens_to_the_same_values),
         cmocka_unit_test(f64_rounds_to_nearest_and_keeps_infinity_and_nan),
