@@ -14,8 +14,10 @@ const MOST_CELLS = 1 << 24; // 64 MiB of float32 come as they are; more comes po
 const SIDE = 512; // a pooled map's longer side
 const GENERATED = [12, 64, 512];
 
-const page = { models: [], model: null, layer: 0, example: '', batch: 0, request: null, one: null, others: [],
-    poolRefused: false, running: null };
+const page = {
+    models: [], model: null, layer: 0, example: '', batch: 0,
+    request: null, one: null, others: [], running: null,
+};
 
 const layerInfo = () => page.model?.layers[page.layer === 'all' ? 0 : page.layer];
 const say = (text) => { $('status').textContent = text; };
@@ -80,7 +82,6 @@ async function start() {
 
 async function chooseModel(model, link = {}) {
     page.model = model;
-    page.poolRefused = false;
     $('model').value = model.name;
     const first = model.layers[0], alike = model.layers.length > 1
         && model.layers.every((l) => l.d_model === first.d_model && l.num_heads === first.num_heads
@@ -131,7 +132,7 @@ const routeOf = () => (page.request.query ? 'v1/scaled-dot-product-attention'
 
 async function ask(layer, wanted) {
     const body = bodyOf(page.one, { ...(page.request.query ? {} : { layer }), return_outputs: false,
-        return_attentions: wanted, encoding_format: 'base64' });
+        return_attentions: wanted });
     const answer = await post(routeOf(), body, page.running.signal);
     if (!answer.attentions) throw new Error('the answer holds no attentions');
     const { shape } = answer.attentions;
@@ -162,7 +163,7 @@ async function load() {
     } else if (layers.length > 1) {
         throw new Error('All layers of this input are too much for one page: choose a layer.');
     } else {
-        data = await loadPooled(layers[0], heads) ?? await loadOne(layers[0], heads);
+        data = await loadPooled(layers[0], heads);
     }
     say('');
     map.data = { ...about, ...data, mask: maskOf(one, layerInfo(), data.shape.at(-3)) };
@@ -173,32 +174,12 @@ async function load() {
 const titleOf = () => [page.request.query ? 'own query, key and value' : page.model.name, page.request.query
     ? '' : `layer ${page.layer}`, page.example].filter(Boolean).join(', ');
 
-/** The server pools: null where it does not know how. */
+/** Blocks of cells, at most SIDE a side; exact cells follow where one looks. */
 async function loadPooled(layer, heads) {
     const { queries, keys } = page.one;
-    if (page.poolRefused) return null;
-    try {
-        const { shape, values } = await ask(layer, { heads: 'all', pool: { size: SIDE, kind: 'max' } });
-        return { shape: [heads, queries, keys], values,
-            pooled: { kind: 'max', block: [Math.ceil(queries / shape.at(-2)),
-            Math.ceil(keys / shape.at(-1))] } };
-    } catch (e) {
-        if (!(e instanceof Refused) || ![400, 422].includes(e.status)) throw e;
-        page.poolRefused = true;
-        return null;
-    }
-}
-
-/** It does not: the chosen head alone, if that is not too much. */
-async function loadOne(layer, heads) {
-    const { queries, keys } = page.one, { head } = map.getState(),
-        only = Math.min(heads - 1, typeof head === 'number' ? head : 0);
-    if (queries * keys > MOST_CELLS) {
-        throw new Error(`A map of ${queries} × ${keys} is too large for this page, ` +
-            'and the server does not pool. Ask the API for a part: return_attentions takes queries and keys.');
-    }
-    const { values } = await ask(layer, { heads: [only] });
-    return { shape: [1, queries, keys], values, headLabels: [`head ${only}`] };
+    const { values } = await ask(layer, { heads: 'all', pool: { size: SIDE, kind: 'max' } });
+    const block = [queries, keys].map((n) => Math.ceil(n / SIDE));
+    return { shape: [heads, queries, keys], values, pooled: { kind: 'max', block } };
 }
 
 map.addEventListener('attention-need', guard(async ({ detail }) => {
@@ -260,18 +241,19 @@ let language = 'curl';
 
 async function showCode() {
     const shown = page.request !== null;
+    let text = 'This map came from a file, not from the server.';
+    $('snippet').textContent = '';
     if (shown) {
-        const example = page.example && page.example !== 'own' && !page.example.startsWith('generated')
-            ? examplePath(page.example) : null;
-        const x = page.request.inputs_embeds ?? page.request.query, single = Array.isArray(x)
-            ? !Array.isArray(x[0]?.[0]) : x.shape.length === 2;
-        $('snippet').textContent = (await own()).snippets({ root: address(''), route: routeOf(), example,
-            layer: page.request.query ? null : page.layer === 'all' ? 0 : page.layer,
-            head: map.getState().head, index: single ? '[0]' : `[${page.batch}][0]`,
-                key: hasKey() })[language];
-    } else {
-        $('snippet').textContent = 'This map came from a file, not from the server.';
+        const { request, layer, example } = page, isOurs = example !== 'own' && !example.startsWith('generated');
+        const x = request.inputs_embeds ?? request.query;
+        const single = Array.isArray(x) ? !Array.isArray(x[0]?.[0]) : x.shape.length === 2;
+        text = (await own()).snippets({
+            root: address(''), route: routeOf(), example: isOurs ? examplePath(example) : null,
+            layer: request.query ? null : layer === 'all' ? 0 : layer, head: map.getState().head,
+            index: single ? '[0]' : `[${page.batch}][0]`, key: hasKey(),
+        })[language];
     }
+    $('snippet').textContent = text;
     $('copy').disabled = $('save-request').disabled = !shown;
     for (const b of document.querySelectorAll('[data-language]')) b.setAttribute('aria-pressed',
         String(b.dataset.language === language));

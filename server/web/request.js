@@ -58,14 +58,11 @@ export function readSafetensors(buffer) {
     return { tensors, metadata };
 }
 
-const JSON_TYPE = 'application/json', BINARY = 'application/vnd.safetensors';
-
-/** Sends a request; the answer's tensors are {shape, dtype, data}, data bytes or base64. */
+/** Sends a request; the answer's tensors are {shape, dtype, data}. */
 export async function post(path, body, signal) {
-    const headers = { 'Content-Type': JSON_TYPE, Accept: `${BINARY}, ${JSON_TYPE};q=0.5` };
+    const headers = { 'Content-Type': 'application/json', Accept: 'application/vnd.safetensors' };
     const reply = await ask(path, { method: 'POST', body, signal, headers });
-    return reply.headers.get('Content-Type') === BINARY ? readSafetensors(await reply.arrayBuffer()).tensors
-        : reply.json();
+    return readSafetensors(await reply.arrayBuffer()).tensors;
 }
 
 const TENSORS = ['inputs_embeds', 'encoder_hidden_states', 'attention_mask', 'attention_bias', 'past_key',

@@ -85,8 +85,8 @@ summary[data-count]::before { content:attr(data-count) " "; color:var(--act); fo
 .tokens span.masked {
   background-image:repeating-linear-gradient(135deg,var(--line) 0 1px,transparent 1px 5px);
   color:var(--muted); }
-.legend { display:flex; align-items:flex-start; gap:10px; flex-wrap:wrap; color:var(--muted); font-size:12.5px;
-  min-height:44px; flex:none; }
+.legend { display:flex; align-items:flex-start; gap:10px; flex-wrap:wrap; color:var(--muted);
+  font-size:12.5px;  min-height:44px; flex:none; }
 .colours { position:relative; width:min(320px,100% - 12px); height:40px; flex:none; margin:3px 8px 0 6px; }
 .colours canvas { width:100%; height:12px; border-radius:3px; display:block; border:1px solid var(--line); }
 .colours output { position:absolute; top:20px; transform:translateX(-50%); white-space:nowrap;
