@@ -1,9 +1,11 @@
 // app.js: the page: which model, layer and input, and what the server says about them.
 
 import './attention-map.js';
-import { Refused, address, getJSON, hasKey, post, setKey } from './api.js';
 import { refill } from './dom.js';
-import { batchOf, bodyOf, generated, maskOf, numbers, pick, readFile, readJSON, snippets } from './request.js';
+import {
+    Refused, address, batchOf, bodyOf, generated, getJSON, hasKey, maskOf, numbers, pick, post, setKey,
+} from './request.js';
+import { base64, copy, offer } from './save.js';
 import { fromLink, toLink } from './state.js';
 
 const $ = (id) => document.getElementById(id);
@@ -12,7 +14,10 @@ const MOST_CELLS = 1 << 24; // 64 MiB of float32 come as they are; more comes po
 const SIDE = 512; // a pooled map's longer side
 const GENERATED = [12, 64, 512];
 
-const page = { models: [], model: null, layer: 0, example: '', batch: 0, request: null, one: null, others: [], poolRefused: false, running: null };
+const page = {
+    models: [], model: null, layer: 0, example: '', batch: 0,
+    request: null, one: null, others: [], running: null,
+};
 
 const layerInfo = () => page.model?.layers[page.layer === 'all' ? 0 : page.layer];
 const say = (text) => { $('status').textContent = text; };
@@ -25,8 +30,10 @@ let linked = 0;
 function writeLink() {
     clearTimeout(linked);
     linked = setTimeout(() => {
-        const own = [['model', page.model?.name], ['layer', page.layer], ['ex', page.example], ['b0', page.batch || undefined]].filter(([, v]) => v !== undefined && v !== '');
-        history.replaceState(null, '', `#${toLink(map.getState(), [...page.others.filter(([k]) => !OURS.includes(k)), ...own])}`);
+        const own = [['model', page.model?.name], ['layer', page.layer], ['ex', page.example],
+            ['b0', page.batch || undefined]].filter(([, v]) => v !== undefined && v !== '');
+        const others = page.others.filter(([k]) => !OURS.includes(k));
+        history.replaceState(null, '', `#${toLink(map.getState(), [...others, ...own])}`);
     }, 150);
 }
 
@@ -48,7 +55,8 @@ function failed(e) {
         if (hasKey()) map.showError('The server does not take this key.');
         return;
     }
-    const p = e.problem ?? {}, needs = p.needed_bytes ? ` It needs ${mib(p.needed_bytes)}, the limit is ${mib(p.limit_bytes)}.` : '';
+    const p = e.problem ?? {}, needs = p.needed_bytes
+        ? ` It needs ${mib(p.needed_bytes)}, the limit is ${mib(p.limit_bytes)}.` : '';
     map.showError(`${e.message}${needs}${p.request_id ? ` (request ${p.request_id})` : ''}`);
 }
 
@@ -63,7 +71,10 @@ async function start() {
     page.models = (await getJSON('v1/models')).models;
     $('locked').hidden = true;
     say('');
-    if (page.models.length === 0) { map.showError('The server has no models. Start it with attnd --model NAME=PATH.'); return; }
+    if (page.models.length === 0) {
+        map.showError('The server has no models. Start it with attnd --model NAME=PATH.');
+        return;
+    }
     refill($('model'), page.models.map((m) => [m.name, m.name]), '');
     const named = page.models.find((m) => m.name === link.model);
     await chooseModel(named ?? page.models[0], named || !link.model ? link : {});
@@ -71,14 +82,19 @@ async function start() {
 
 async function chooseModel(model, link = {}) {
     page.model = model;
-    page.poolRefused = false;
     $('model').value = model.name;
-    const first = model.layers[0], alike = model.layers.length > 1 && model.layers.every((l) => l.d_model === first.d_model && l.num_heads === first.num_heads && l.cross === first.cross);
-    refill($('layer'), [...model.layers.map((l) => [l.layer, `${l.layer}${l.cross ? ', cross' : ''}`]), ...(alike ? [['all', 'all, same input']] : [])], 0);
-    const { examples } = await getJSON(`v1/models/${encodeURIComponent(model.name)}/examples`);
-    refill($('example'), [...examples.map((x) => [x, x]), ...GENERATED.map((n) => [`generated-${n}`, `generated, ${n} tokens`]), ['own', 'own data']], '');
-    const wanted = [...$('example').options].some((o) => o.value === link.ex && link.ex !== 'own') ? link.ex : $('example').options[0].value;
-    const layer = link.layer === 'all' && alike ? 'all' : model.layers[Number(link.layer)] ? Number(link.layer) : null;
+    const first = model.layers[0], alike = model.layers.length > 1
+        && model.layers.every((l) => l.d_model === first.d_model && l.num_heads === first.num_heads
+        && l.cross === first.cross);
+    refill($('layer'), [...model.layers.map((l) => [l.layer, `${l.layer}${l.cross ? ', cross' : ''}`]),
+        ...(alike ? [['all', 'all, same input']] : [])], 0);
+    const { examples } = await getJSON(`${modelPath()}/examples`);
+    refill($('example'), [...examples.map((x) => [x, x]),
+        ...GENERATED.map((n) => [`generated-${n}`, `generated, ${n} tokens`]), ['own', 'own data']], '');
+    const wanted = [...$('example').options].some((o) => o.value === link.ex && link.ex !== 'own') ? link.ex
+        : $('example').options[0].value;
+    const layer = link.layer === 'all' && alike ? 'all' : model.layers[Number(link.layer)]
+        ? Number(link.layer) : null;
     await chooseExample(wanted, layer, Number(link.b0) || 0);
 }
 
@@ -87,11 +103,13 @@ async function chooseExample(name, layer = null, batch = 0) {
     $('example').value = name;
     if (name === 'own') { if (!page.request) $('own-dialog').showModal(); return; }
     const made = /^generated-(\d+)$/.exec(name);
-    const request = made ? generated(layerInfo() ?? page.model.layers[0], Number(made[1])) : await getJSON(examplePath(name));
+    const request = made ? generated(layerInfo() ?? page.model.layers[0], Number(made[1]))
+        : await getJSON(examplePath(name));
     await chooseRequest(request, layer ?? request.layer ?? (made ? page.layer : 0), batch);
 }
 
-const examplePath = (name) => `v1/models/${encodeURIComponent(page.model.name)}/examples/${encodeURIComponent(name)}`;
+const modelPath = () => `v1/models/${encodeURIComponent(page.model.name)}`;
+const examplePath = (name) => `${modelPath()}/examples/${encodeURIComponent(name)}`;
 
 async function chooseRequest(request, layer, batch = 0) {
     const n = batchOf(request);
@@ -109,11 +127,13 @@ async function chooseRequest(request, layer, batch = 0) {
 
 /* --- maps ----------------------------------------------------------------------------------------- */
 
-const routeOf = () => (page.request.query ? 'v1/scaled-dot-product-attention' : `v1/models/${encodeURIComponent(page.model.name)}/attention`);
+const routeOf = () => (page.request.query ? 'v1/scaled-dot-product-attention'
+    : `${modelPath()}/attention`);
 
-async function ask(layer, wanted, say_ = say) {
-    const body = bodyOf(page.one, { ...(page.request.query ? {} : { layer }), return_outputs: false, return_attentions: wanted, encoding_format: 'base64' });
-    const answer = await post(routeOf(), body, { signal: page.running.signal, progress: (n) => { if (n > 1 << 20) say_(`${mib(n)} of the map are here…`); } });
+async function ask(layer, wanted) {
+    const body = bodyOf(page.one, { ...(page.request.query ? {} : { layer }), return_outputs: false,
+        return_attentions: wanted });
+    const answer = await post(routeOf(), body, page.running.signal);
     if (!answer.attentions) throw new Error('the answer holds no attentions');
     const { shape } = answer.attentions;
     return { shape: shape.length === 4 ? shape.slice(1) : shape, values: numbers(answer.attentions) };
@@ -124,7 +144,8 @@ const headsOf = () => page.one.tensors.query?.shape.at(-3) ?? layerInfo().num_he
 async function load() {
     page.running?.abort();
     page.running = new AbortController();
-    const { one } = page, layers = page.layer === 'all' ? page.model.layers.map((l) => l.layer) : [page.layer], heads = headsOf();
+    const { one } = page, layers = page.layer === 'all' ? page.model.layers.map((l) => l.layer)
+        : [page.layer], heads = headsOf();
     const cells = layers.length * heads * one.queries * one.keys;
     const about = { title: titleOf(), queryTokens: one.queryTokens, keyTokens: one.keyTokens };
     map.showError('');
@@ -134,13 +155,15 @@ async function load() {
         const parts = [];
         for (const layer of layers) parts.push(await ask(layer, { heads: 'all' }));
         const shape = layers.length > 1 ? [layers.length, ...parts[0].shape] : parts[0].shape;
-        const values = parts.length === 1 ? parts[0].values : new Float32Array(parts.reduce((n, p) => n + p.values.length, 0));
-        if (parts.length > 1) parts.reduce((n, p) => { values.set(p.values, n); return n + p.values.length; }, 0);
+        const values = parts.length === 1 ? parts[0].values
+            : new Float32Array(parts.reduce((n, p) => n + p.values.length, 0));
+        if (parts.length > 1) parts.reduce((n, p) => { values.set(p.values, n); return n + p.values.length; },
+            0);
         data = { shape, values };
     } else if (layers.length > 1) {
         throw new Error('All layers of this input are too much for one page: choose a layer.');
     } else {
-        data = await loadPooled(layers[0], heads) ?? await loadOne(layers[0], heads);
+        data = await loadPooled(layers[0], heads);
     }
     say('');
     map.data = { ...about, ...data, mask: maskOf(one, layerInfo(), data.shape.at(-3)) };
@@ -148,37 +171,26 @@ async function load() {
     writeLink();
 }
 
-const titleOf = () => [page.request.query ? 'own query, key and value' : page.model.name, page.request.query ? '' : `layer ${page.layer}`, page.example].filter(Boolean).join(', ');
+const titleOf = () => [page.request.query ? 'own query, key and value' : page.model.name, page.request.query
+    ? '' : `layer ${page.layer}`, page.example].filter(Boolean).join(', ');
 
-/** The server pools: null where it does not know how. */
+/** Blocks of cells, at most SIDE a side; exact cells follow where one looks. */
 async function loadPooled(layer, heads) {
     const { queries, keys } = page.one;
-    if (page.poolRefused) return null;
-    try {
-        const { shape, values } = await ask(layer, { heads: 'all', pool: { size: SIDE, kind: 'max' } });
-        return { shape: [heads, queries, keys], values, pooled: { kind: 'max', block: [Math.ceil(queries / shape.at(-2)), Math.ceil(keys / shape.at(-1))] } };
-    } catch (e) {
-        if (!(e instanceof Refused) || ![400, 422].includes(e.status)) throw e;
-        page.poolRefused = true;
-        return null;
-    }
-}
-
-/** It does not: the chosen head alone, if that is not too much. */
-async function loadOne(layer, heads) {
-    const { queries, keys } = page.one, { head } = map.getState(), only = Math.min(heads - 1, typeof head === 'number' ? head : 0);
-    if (queries * keys > MOST_CELLS) throw new Error(`A map of ${queries} × ${keys} is too large for this page, and the server does not pool. Ask the API for a part of it: return_attentions takes queries and keys.`);
-    const { values } = await ask(layer, { heads: [only] });
-    return { shape: [1, queries, keys], values, headLabels: [`head ${only}`] };
+    const { values } = await ask(layer, { heads: 'all', pool: { size: SIDE, kind: 'max' } });
+    const block = [queries, keys].map((n) => Math.ceil(n / SIDE));
+    return { shape: [heads, queries, keys], values, pooled: { kind: 'max', block } };
 }
 
 map.addEventListener('attention-need', guard(async ({ detail }) => {
     const { head, queries, keys } = detail, data = map.data;
-    const { values } = await ask(page.layer, { heads: [head], queries, keys }, () => {});
+    const { values } = await ask(page.layer, { heads: [head], queries, keys });
     if (map.data === data) map.refine({ head, queries, keys, values });
 }));
 
 /* --- own data ------------------------------------------------------------------------------------- */
+
+const own = () => import('./own.js'); // most visits do without it
 
 async function showOwn({ request, map: data }, name = '') {
     if (data) {
@@ -198,7 +210,7 @@ async function showOwn({ request, map: data }, name = '') {
 
 const takeFile = async (file) => {
     try {
-        if (file) await showOwn(await readFile(file, layerInfo()), file.name);
+        if (file) await showOwn(await (await own()).readFile(file, layerInfo()), file.name);
     } catch (e) {
         $('own-error').textContent = e.message;
         failed(e);
@@ -208,7 +220,7 @@ const takeFile = async (file) => {
 $('run').addEventListener('click', async () => {
     $('own-error').textContent = '';
     try {
-        await showOwn(readJSON($('text').value));
+        await showOwn((await own()).readJSON($('text').value));
     } catch (e) {
         $('own-error').textContent = e.message;
         if (e instanceof Refused && e.status === 401) { $('own-dialog').close(); failed(e); }
@@ -227,47 +239,53 @@ for (const [type, on] of [['dragover', true], ['dragleave', false], ['drop', fal
 
 let language = 'curl';
 
-function showCode() {
+async function showCode() {
     const shown = page.request !== null;
+    let text = 'This map came from a file, not from the server.';
+    $('snippet').textContent = '';
     if (shown) {
-        const example = page.example && page.example !== 'own' && !page.example.startsWith('generated') ? examplePath(page.example) : null;
-        const x = page.request.inputs_embeds ?? page.request.query, single = Array.isArray(x) ? !Array.isArray(x[0]?.[0]) : x.shape.length === 2;
-        $('snippet').textContent = snippets({ root: address(''), route: routeOf(), example, layer: page.request.query ? null : page.layer === 'all' ? 0 : page.layer,
-            head: map.getState().head, index: single ? '[0]' : `[${page.batch}][0]`, key: hasKey() })[language];
-    } else {
-        $('snippet').textContent = 'This map came from a file, not from the server.';
+        const { request, layer, example } = page, isOurs = example !== 'own' && !example.startsWith('generated');
+        const x = request.inputs_embeds ?? request.query;
+        const single = Array.isArray(x) ? !Array.isArray(x[0]?.[0]) : x.shape.length === 2;
+        text = (await own()).snippets({
+            root: address(''), route: routeOf(), example: isOurs ? examplePath(example) : null,
+            layer: request.query ? null : layer === 'all' ? 0 : layer, head: map.getState().head,
+            index: single ? '[0]' : `[${page.batch}][0]`, key: hasKey(),
+        })[language];
     }
+    $('snippet').textContent = text;
     $('copy').disabled = $('save-request').disabled = !shown;
-    for (const b of document.querySelectorAll('[data-language]')) b.setAttribute('aria-pressed', String(b.dataset.language === language));
+    for (const b of document.querySelectorAll('[data-language]')) b.setAttribute('aria-pressed',
+        String(b.dataset.language === language));
     if (!$('code-dialog').open) $('code-dialog').showModal();
 }
 
 $('code').addEventListener('click', showCode);
-for (const b of document.querySelectorAll('[data-language]')) b.addEventListener('click', () => { language = b.dataset.language; showCode(); });
-$('copy').addEventListener('click', async () => {
-    try { await navigator.clipboard.writeText($('snippet').textContent); $('copy').textContent = 'Copied'; } catch { $('copy').textContent = 'The browser refused'; }
-    setTimeout(() => { $('copy').textContent = 'Copy'; }, 1500);
+for (const b of document.querySelectorAll('[data-language]')) b.addEventListener('click', () => {
+    language = b.dataset.language;
+    showCode();
 });
+$('copy').addEventListener('click', (e) => copy($('snippet').textContent, e.target));
 $('save-request').addEventListener('click', () => {
-    const packed = (v) => (v?.data instanceof Uint8Array ? { ...v, data: btoa(Array.from(v.data, (c) => String.fromCharCode(c)).join('')) } : v);
-    const text = JSON.stringify(Object.fromEntries(Object.entries(page.request).map(([k, v]) => [k, packed(v)])));
-    const link = Object.assign(document.createElement('a'), { href: URL.createObjectURL(new Blob([text], { type: 'application/json' })), download: 'request.json' });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+    const packed = (_, v) => (v instanceof Uint8Array ? base64(v) : v);
+    offer('request.json', JSON.stringify(page.request, packed), 'application/json');
 });
 
 /* --- the rest ------------------------------------------------------------------------------------- */
 
 $('own').addEventListener('click', () => $('own-dialog').showModal());
-for (const b of document.querySelectorAll('[data-close]')) b.addEventListener('click', () => b.closest('dialog').close());
-$('model').addEventListener('change', guard((e) => chooseModel(page.models.find((m) => m.name === e.target.value))));
+for (const b of document.querySelectorAll('[data-close]')) b.addEventListener('click', () =>
+    b.closest('dialog').close());
+$('model').addEventListener('change', guard((e) =>
+    chooseModel(page.models.find((m) => m.name === e.target.value))));
 $('layer').addEventListener('change', guard(async (e) => {
     page.layer = e.target.value === 'all' ? 'all' : Number(e.target.value);
     if (page.example.startsWith('generated')) await chooseExample(page.example, page.layer);
     else if (page.one) await load();
 }));
 $('example').addEventListener('change', guard((e) => chooseExample(e.target.value)));
-$('sequence').addEventListener('change', guard((e) => chooseRequest(page.request, page.layer, Number(e.target.value))));
+$('sequence').addEventListener('change', guard((e) =>
+    chooseRequest(page.request, page.layer, Number(e.target.value))));
 $('hold').addEventListener('click', () => {
     if (!map.data) return;
     map.other = map.data;
@@ -289,6 +307,7 @@ map.addEventListener('attention-statechange', writeLink);
 addEventListener('hashchange', guard(async () => {
     const link = readLink();
     if (page.model && link.model && link.model !== page.model.name) await start();
-    else if (link.ex && link.ex !== page.example && link.ex !== 'own') await chooseExample(link.ex, link.layer === 'all' ? 'all' : Number(link.layer) || 0, Number(link.b0) || 0);
+    else if (link.ex && link.ex !== page.example && link.ex !== 'own') await chooseExample(link.ex,
+        link.layer === 'all' ? 'all' : Number(link.layer) || 0, Number(link.b0) || 0);
 }));
 guard(start)();

@@ -21,9 +21,10 @@ export function channels(text) {
     return text.startsWith('color(') ? n.slice(0, 3).map((v) => Math.round(v * 255)) : n.slice(0, 3);
 }
 
-/** 256 packed colours. "diverging" has the colour of the ground in its middle, "ramp" goes from it to `ink`. */
+/** 256 packed colours. "diverging" has the ground in its middle, "ramp" goes from it to `ink`. */
 export function palette(name, ground, ink) {
-    const made = { diverging: () => [...COLD.split(' ').map(hex), channels(ground), ...WARM.split(' ').map(hex)], ramp: () => [channels(ground), channels(ink)] };
+    const made = { diverging: () => [...COLD.split(' ').map(hex), channels(ground),
+        ...WARM.split(' ').map(hex)], ramp: () => [channels(ground), channels(ink)] };
     const stops = made[name]?.() ?? (ANCHORS[name] ?? ANCHORS.cividis).split(' ').map(hex);
     return Uint32Array.from({ length: 256 }, (_, i) => {
         const at = (i / 255) * (stops.length - 1), k = Math.min(stops.length - 2, Math.floor(at));
@@ -51,9 +52,11 @@ export const colourOf = (value, limits, lut) => lut[Math.round(position(value, l
  * behind shows; -Infinity, what a filter left out, has the colour `blank`.
  */
 export function table(limits, lut, blank) {
-    const colours = new Uint32Array(1 << 17), word = new Uint32Array(1), value = new Float32Array(word.buffer);
+    const colours = new Uint32Array(1 << 17), word = new Uint32Array(1),
+        value = new Float32Array(word.buffer);
     const { low, high, log } = limits, by = 255 / (log ? Math.log(high / low) : high - low);
-    const end = low < 0 && !log ? 1 << 17 : 1 << 16; // where no limit is negative all that is has the first colour
+    const end = low < 0 && !log ? 1 << 17
+        : 1 << 16; // where no limit is negative all that is has the first colour
     colours.fill(lut[0], end);
     for (let i = 0; i < end; i++) {
         word[0] = (i << 15) | 0x4000;
@@ -72,6 +75,7 @@ export function ticks(low, high, about) {
     const step = 10 ** Math.floor(Math.log10((high - low) / about || 1));
     const by = [1, 2, 5, 10].map((m) => m * step).find((s) => (high - low) / s <= about) ?? step * 10;
     const out = [];
-    for (let v = Math.ceil(low / by - 1e-9) * by; v <= high + by * 1e-6; v += by) out.push(Number(v.toPrecision(12)));
+    const most = high + by * 1e-6;
+    for (let v = Math.ceil(low / by - 1e-9) * by; v <= most; v += by) out.push(Number(v.toPrecision(12)));
     return out;
 }

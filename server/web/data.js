@@ -1,6 +1,9 @@
 // data.js: what a map is: checked shapes, labels as text, masks, what can be said about a row, and
 // the pyramid of pooled levels that drawing reads. No DOM in here.
 
+export const count = (n) => Array.from({ length: n }, (_, k) => k);
+export const clamp = (v, low, high) => Math.max(low, Math.min(high, v));
+
 /** The shortest text that reads back as the same float32, in the form of the API: 0.25, 1.5e-05. */
 export function shortest(value) {
     if (!Number.isFinite(value)) return String(value);
@@ -20,13 +23,14 @@ export function visible(label, max = 24) {
     if (text.length > 4 * max) text = text.slice(0, 4 * max);
     text = text.replace(/\n/g, '⏎').replace(/\t/g, '⇥').replace(/^ +| +$/g, (s) => '·'.repeat(s.length))
         .replace(/[\u0000-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
-        .replace(/[\u007f\u200e\u200f\u202a-\u202e\u2066-\u2069]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]|[\ufffe\uffff]/g, '\ufffd');
+        .replace(/[\u007f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]/g, '\ufffd').toWellFormed();
     const characters = [...text];
     return characters.length <= max ? text : characters.slice(0, max - 1).join('') + '…';
 }
 
 /** Labels longer than this are cut where they are spoken. */
-export const spoken = (label) => (label.length <= 200 ? label : [...label.slice(0, 200)].slice(0, 80).join('') + '…');
+export const spoken = (label) => (label.length <= 200 ? label
+    : [...label.slice(0, 200)].slice(0, 80).join('') + '…');
 
 const sizes = (shape) => `[${shape.join(', ')}]`;
 
@@ -34,14 +38,16 @@ function flat(values, count) {
     if (values instanceof Float32Array) return values;
     if (ArrayBuffer.isView(values)) return Float32Array.from(values);
     if (!Array.isArray(values)) throw new TypeError('values must be a Float32Array or an array of numbers');
-    return Float32Array.from(Array.isArray(values[0]) ? values.flat(count) : values, (v) => (v === null ? NaN : v));
+    return Float32Array.from(Array.isArray(values[0]) ? values.flat(count) : values, (v) =>
+        (v === null ? NaN : v));
 }
 
 function labels(tokens, what, size, shape) {
     if (tokens === undefined || tokens === null) return null;
     if (tokens.length !== size) {
         throw new RangeError(`${what} has ${tokens.length} labels, but the map has ${size} ` +
-            `${what === 'queryTokens' ? 'queries' : 'keys'} (shape ${sizes(shape)}): give one label for each, or none`);
+            `${what === 'queryTokens' ? 'queries' : 'keys'} (shape ${sizes(shape)}): ` +
+            'give one label for each, or none');
     }
     return Array.from(tokens, String);
 }
@@ -56,7 +62,8 @@ export function checkData(given) {
         throw new RangeError(`shape is ${sizes(shape)}; it must be [heads, queries, keys]`);
     }
     const layers = shape.length === 4 ? shape[0] : 1;
-    const [heads, queries, keys] = shape.length === 2 ? [1, ...shape] : [layers * shape.at(-3), shape.at(-2), shape.at(-1)];
+    const [heads, queries, keys] = shape.length === 2 ? [1, ...shape]
+        : [layers * shape.at(-3), shape.at(-2), shape.at(-1)];
     const [bq, bk] = given.pooled?.block ?? [1, 1];
     const rows = Math.ceil(queries / bq), cols = Math.ceil(keys / bk);
     const values = flat(given.values, 4);
@@ -70,7 +77,8 @@ export function checkData(given) {
         stage: given.stage ?? 'probabilities',
         title: given.title ?? '',
         queryTokens: labels(given.queryTokens, 'queryTokens', queries, shape),
-        keyTokens: labels(given.keyTokens ?? (queries === keys ? given.queryTokens : null), 'keyTokens', keys, shape),
+        keyTokens: labels(given.keyTokens ?? (queries === keys ? given.queryTokens : null), 'keyTokens', keys,
+            shape),
         headLabels: given.headLabels ? Array.from(given.headLabels, String) : null,
         mask: null, tiles: [],
     };
@@ -89,9 +97,12 @@ export function checkData(given) {
     return data;
 }
 
-export const headName = (data, head) => (typeof head === 'string' ? `${head} of heads`
-    : data.headLabels ? data.headLabels[head]
-        : data.layers > 1 ? `layer ${Math.floor(head / (data.heads / data.layers))} head ${head % (data.heads / data.layers)}` : `head ${head}`);
+export function headName({ headLabels, heads, layers }, head) {
+    if (typeof head === 'string') return `${head} of heads`;
+    if (headLabels) return headLabels[head];
+    const per = heads / layers;
+    return layers > 1 ? `layer ${Math.floor(head / per)} head ${head % per}` : `head ${head}`;
+}
 
 /* --- masks: 1 may attend, 0 may not, as in the API ------------------------------------------------ */
 
@@ -102,9 +113,11 @@ function checkMask(mask, d, shape) {
     if (ArrayBuffer.isView(mask) || Array.isArray(mask)) {
         const cells = Array.isArray(mask) ? Uint8Array.from(mask.flat(3), Number) : mask;
         const n = cells.length, plane = d.queries * d.keys;
-        if (n === d.keys && n !== plane) return { keys: cells, offset: null, left: -1, right: -1, shift: 0, length: d.queries };
+        if (n === d.keys && n !== plane) return { keys: cells, offset: null, left: -1, right: -1, shift: 0,
+            length: d.queries };
         if (n !== plane && n !== d.heads * plane) {
-            throw new RangeError(`mask holds ${n} cells, but shape ${sizes(shape)} needs ${d.keys}, ${plane} or ${d.heads * plane}`);
+            throw new RangeError(`mask holds ${n} cells, but shape ${sizes(shape)} needs ` +
+                `${d.keys}, ${plane} or ${d.heads * plane}`);
         }
         return { cells, head: n === plane ? 0 : plane, row: d.keys };
     }
@@ -153,7 +166,7 @@ export function blockMasked(d, head, i0, i1, j0, j1) {
 export function headValues(d, head, which) {
     const n = d.rows * d.cols;
     if (typeof head !== 'string') return d.values.subarray(head * n, head * n + n);
-    const heads = which.length > 1 ? which : Array.from({ length: d.heads }, (_, h) => h);
+    const heads = which.length > 1 ? which : count(d.heads);
     const out = new Float32Array(n);
     if (head === 'max') out.fill(-Infinity);
     for (const h of heads) {
@@ -175,8 +188,10 @@ export function exactRow(d, head, values, i) {
 /** The value of one cell: exact where it is known, else that of its block. */
 export function cellValue(d, head, values, i, j) {
     if (!d.pooled) return { value: values[i * d.cols + j], exact: true };
-    const t = d.tiles.find((x) => x.head === head && i >= x.queries[0] && i < x.queries[1] && j >= x.keys[0] && j < x.keys[1]);
-    if (t) return { value: t.values[(i - t.queries[0]) * (t.keys[1] - t.keys[0]) + j - t.keys[0]], exact: true };
+    const t = d.tiles.find((x) => x.head === head && i >= x.queries[0] && i < x.queries[1] && j >= x.keys[0]
+        && j < x.keys[1]);
+    if (t) return { value: t.values[(i - t.queries[0]) * (t.keys[1] - t.keys[0]) + j - t.keys[0]],
+        exact: true };
     return { value: values[Math.floor(i / d.bq) * d.cols + Math.floor(j / d.bk)], exact: false };
 }
 
@@ -271,7 +286,8 @@ export function* shown(d, head, values, f) {
             const i1 = Math.min((i + 1) * d.bq, d.queries);
             for (let j = 0; j < n; j++) {
                 if (whole ? isMasked(d, head, i, j)
-                    : row[j] === 0 && blockMasked(d, head, i * d.bq, i1, j * d.bk, Math.min((j + 1) * d.bk, d.keys))) row[j] = NaN;
+                    : row[j] === 0 && blockMasked(d, head, i * d.bq, i1, j * d.bk,
+                        Math.min((j + 1) * d.bk, d.keys))) row[j] = NaN;
             }
         }
         if (f.hidden && whole) {
@@ -304,7 +320,8 @@ export function* shown(d, head, values, f) {
 const ALONE = 64; // a side this short is never pooled
 
 function level(values, rows, cols, bh, bw) {
-    return { values, bits: new Uint32Array(values.buffer, values.byteOffset, values.length), rows, cols, bh, bw };
+    return { values, bits: new Uint32Array(values.buffer, values.byteOffset, values.length), rows, cols, bh,
+        bw };
 }
 
 /** Levels of an array, each pooling 2 x 2 cells of the one before. NaN and -Infinity do not count. */
@@ -342,24 +359,16 @@ export function* pyramid(values, rows, cols, bh, bw, kind) {
     return levels;
 }
 
-/** A small picture of a head, at most `side` cells a side: the largest value of each block, NaN where `masked`. Runs in slices. */
-export function* thumbnail(d, values, side, masked) {
-    const fy = Math.ceil(d.rows / side), fx = Math.ceil(d.cols / side);
-    const rows = Math.ceil(d.rows / fy), cols = Math.ceil(d.cols / fx), out = new Float32Array(rows * cols).fill(NaN);
-    for (let i = 0; i < d.rows; i++) {
-        const to = Math.floor(i / fy) * cols, from = i * d.cols;
-        for (let j = 0; j < d.cols; j++) {
-            const v = values[from + j], k = to + Math.floor(j / fx);
-            if ((v > out[k] || out[k] !== out[k]) && v !== -Infinity) out[k] = v;
-        }
-        if (i % 128 === 127) yield;
-    }
-    if (d.mask) {
-        const h = fy * d.bq, w = fx * d.bk;
-        for (let k = 0; k < out.length; k++) {
-            const i = Math.floor(k / cols) * h, j = (k % cols) * w;
-            if (out[k] === 0 && masked(i, Math.min(d.queries, i + h), j, Math.min(d.keys, j + w))) out[k] = NaN;
-        }
+/** A small picture of a head: the largest value of each block, NaN where all is masked. */
+export function* thumbnail(d, head) {
+    const made = pyramid(headValues(d, head), d.rows, d.cols, d.bq, d.bk, 'max');
+    let step = made.next();
+    for (; !step.done; step = made.next()) yield;
+    const { rows, cols, bh, bw, values } = step.value.at(-1), out = values.slice();
+    for (let k = 0; k < out.length && d.mask; k++) {
+        const i = Math.floor(k / cols) * bh, j = (k % cols) * bw;
+        if (out[k] === 0 && blockMasked(d, head, i, Math.min(d.queries, i + bh), j,
+            Math.min(d.keys, j + bw))) out[k] = NaN;
     }
     return level(out, rows, cols, 1, 1);
 }

@@ -1,7 +1,7 @@
 // pack.mjs: what `npm pack` adds to the sources: the element as one classic script, and the licence.
 
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { bundle } from './export.js';
+import { bundle } from './save.js';
 
 const here = (name) => new URL(name, import.meta.url);
 

@@ -30,9 +30,12 @@ export function pickLevel(levels, sx, sy) {
 export function paintCells(ctx, levels, colours, v, box) {
     const l = pickLevel(levels, v.sx, v.sy);
     // While the pyramid grows there may be no such level yet: then every few cells of the best one.
-    const stepX = Math.max(1, Math.floor(1 / (l.bw * v.sx))), stepY = Math.max(1, Math.floor(1 / (l.bh * v.sy)));
-    const c0 = Math.max(0, Math.floor(v.x / l.bw)), c1 = Math.min(l.cols, Math.ceil((v.x + box.w / v.sx) / l.bw));
-    const r0 = Math.max(0, Math.floor(v.y / l.bh)), r1 = Math.min(l.rows, Math.ceil((v.y + box.h / v.sy) / l.bh));
+    const stepX = Math.max(1, Math.floor(1 / (l.bw * v.sx))),
+        stepY = Math.max(1, Math.floor(1 / (l.bh * v.sy)));
+    const c0 = Math.max(0, Math.floor(v.x / l.bw)),
+        c1 = Math.min(l.cols, Math.ceil((v.x + box.w / v.sx) / l.bw));
+    const r0 = Math.max(0, Math.floor(v.y / l.bh)),
+        r1 = Math.min(l.rows, Math.ceil((v.y + box.h / v.sy) / l.bh));
     const nc = Math.ceil((c1 - c0) / stepX), nr = Math.ceil((r1 - r0) / stepY);
     if (nc <= 0 || nr <= 0) return l;
     const out = pixels(nc, nr), bits = l.bits;
@@ -44,7 +47,8 @@ export function paintCells(ctx, levels, colours, v, box) {
     const image = new ImageData(new Uint8ClampedArray(out.buffer, 0, nc * nr * 4), nc, nr);
     scratch.canvas.getContext('2d').putImageData(image, 0, 0);
     ctx.imageSmoothingEnabled = false;
-    ctx.drawImage(scratch.canvas, 0, 0, nc, nr, box.x + (c0 * l.bw - v.x) * v.sx, box.y + (r0 * l.bh - v.y) * v.sy,
+    ctx.drawImage(scratch.canvas, 0, 0, nc, nr, box.x + (c0 * l.bw - v.x) * v.sx,
+        box.y + (r0 * l.bh - v.y) * v.sy,
         nc * stepX * l.bw * v.sx, nr * stepY * l.bh * v.sy);
     return l;
 }
@@ -87,7 +91,8 @@ function labelWidth(ctx, tokens, most) {
     if (!tokens) return 0;
     let width = 0;
     const step = Math.max(1, Math.floor(tokens.length / 300));
-    for (let i = 0; i < tokens.length; i += step) width = Math.max(width, ctx.measureText(visible(tokens[i], 16)).width);
+    for (let i = 0; i < tokens.length; i += step) width = Math.max(width,
+        ctx.measureText(visible(tokens[i], 16)).width);
     return Math.min(most, Math.ceil(width));
 }
 
@@ -98,7 +103,8 @@ function labelWidth(ctx, tokens, most) {
 export function layout(ctx, d, width, height, view, font) {
     ctx.font = `${FONT}px ${font}`;
     const digits = (n) => Math.ceil(ctx.measureText(String(Math.max(0, n - 1))).width);
-    const side = labelWidth(ctx, d.queryTokens, Math.min(130, width * 0.25)), left = side + digits(d.queries) + 22;
+    const side = labelWidth(ctx, d.queryTokens, Math.min(130, width * 0.25)),
+        left = side + digits(d.queries) + 22;
     const words = labelWidth(ctx, d.keyTokens, Math.min(110, height * 0.25));
     const box = { x: left, y: 0, w: Math.max(20, width - left - 14), h: 0 };
     const fit = (top) => {
@@ -138,7 +144,8 @@ export function cellAt(l, d, x, y) {
 function marks(from, seen, n, size) {
     const first = Math.floor(from), last = Math.min(n - 1, Math.ceil(from + seen) - 1);
     if (size >= TEXT) return Array.from({ length: Math.max(0, last - first + 1) }, (_, k) => first + k);
-    return ticks(first, last, Math.max(1, (seen * size) / 60)).filter((v) => Number.isInteger(v) && v >= first && v <= last);
+    return ticks(first, last, Math.max(1, (seen * size) / 60)).filter((v) => Number.isInteger(v) && v >= first
+        && v <= last);
 }
 
 /** Every label of both axes, as the canvas and the SVG draw it. */
@@ -163,7 +170,8 @@ export function axisLabels(l, d) {
 function drawLabels(ctx, l, d, ink, font, at) {
     ctx.textBaseline = 'middle';
     let wide = 0;
-    for (const t of axisLabels(l, d)) wide = Math.max(wide, t.axis === 'query' ? ctx.measureText(t.index).width : 0);
+    for (const t of axisLabels(l, d)) wide = Math.max(wide, t.axis === 'query'
+        ? ctx.measureText(t.index).width : 0);
     for (const t of axisLabels(l, d)) {
         const here = at && at[t.axis] === t.index;
         ctx.save();
@@ -184,7 +192,10 @@ function drawLabels(ctx, l, d, ink, font, at) {
             ctx.translate(0, t.angle === -45 ? -10 : 0);
             ctx.rotate((t.angle * Math.PI) / 180);
             ctx.textAlign = 'left';
-            if (t.angle === -90 && t.word) { ctx.fillText(t.index, 0, 0); ctx.translate(ctx.measureText(t.index).width + 5, 0); }
+            if (t.angle === -90 && t.word) {
+                ctx.fillText(t.index, 0, 0);
+                ctx.translate(ctx.measureText(t.index).width + 5, 0);
+            }
             ctx.font = `${here ? '600 ' : ''}${FONT}px ${font}`;
             ctx.fillStyle = here ? ink.accent : ink.text;
             if (t.word) ctx.fillText(fitted(ctx, t.word, l.words * 1.12), t.angle === -45 ? 2 : 0, 0);
@@ -202,7 +213,8 @@ export function drawPane(ctx, p) {
     ctx.setTransform(1, 0, 0, 1, 0, 0);
     ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height);
     if (p.ground) { ctx.fillStyle = p.ground; ctx.fillRect(0, 0, ctx.canvas.width, ctx.canvas.height); }
-    const area = { x: box.x * dpr, y: box.y * dpr, w: Math.min(box.w, (d.keys - l.x) * l.sx) * dpr, h: Math.min(box.h, (d.queries - l.y) * l.sy) * dpr };
+    const area = { x: box.x * dpr, y: box.y * dpr, w: Math.min(box.w, (d.keys - l.x) * l.sx) * dpr,
+        h: Math.min(box.h, (d.queries - l.y) * l.sy) * dpr };
     ctx.save();
     ctx.beginPath();
     ctx.rect(area.x, area.y, area.w, area.h);
@@ -212,11 +224,15 @@ export function drawPane(ctx, p) {
     const v = { x: l.x, y: l.y, sx: l.sx * dpr, sy: l.sy * dpr };
     const used = paintCells(ctx, p.levels, p.colours, v, area);
     for (const t of p.tiles ?? []) {
-        const part = { values: t.values, bits: t.bits, rows: t.queries[1] - t.queries[0], cols: t.keys[1] - t.keys[0], bh: 1, bw: 1 };
+        const part = { values: t.values, bits: t.bits, rows: t.queries[1] - t.queries[0],
+            cols: t.keys[1] - t.keys[0], bh: 1, bw: 1 };
         if (v.sx < 0.5 || v.sy < 0.5 || part.rows < 2) continue;
-        const at = { x: Math.max(area.x, area.x + (t.keys[0] - v.x) * v.sx), y: Math.max(area.y, area.y + (t.queries[0] - v.y) * v.sy) };
-        const from = { x: Math.max(0, v.x - t.keys[0]), y: Math.max(0, v.y - t.queries[0]), sx: v.sx, sy: v.sy };
-        paintCells(ctx, [part], p.colours, from, { ...at, w: area.x + area.w - at.x, h: area.y + area.h - at.y });
+        const at = { x: Math.max(area.x, area.x + (t.keys[0] - v.x) * v.sx),
+            y: Math.max(area.y, area.y + (t.queries[0] - v.y) * v.sy) };
+        const from = { x: Math.max(0, v.x - t.keys[0]), y: Math.max(0, v.y - t.queries[0]), sx: v.sx,
+            sy: v.sy };
+        paintCells(ctx, [part], p.colours, from, { ...at, w: area.x + area.w - at.x,
+            h: area.y + area.h - at.y });
     }
     ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
     if (l.sx >= 14 && l.sy >= 14) { // thin gaps make cells countable
@@ -224,8 +240,14 @@ export function drawPane(ctx, p) {
         ctx.globalAlpha = 0.55;
         ctx.lineWidth = 1;
         ctx.beginPath();
-        for (let j = Math.ceil(l.x); j < l.x + l.seenX; j++) { ctx.moveTo(box.x + (j - l.x) * l.sx, box.y); ctx.lineTo(box.x + (j - l.x) * l.sx, box.y + box.h); }
-        for (let i = Math.ceil(l.y); i < l.y + l.seenY; i++) { ctx.moveTo(box.x, box.y + (i - l.y) * l.sy); ctx.lineTo(box.x + box.w, box.y + (i - l.y) * l.sy); }
+        for (let j = Math.ceil(l.x); j < l.x + l.seenX; j++) {
+            ctx.moveTo(box.x + (j - l.x) * l.sx, box.y);
+            ctx.lineTo(box.x + (j - l.x) * l.sx, box.y + box.h);
+        }
+        for (let i = Math.ceil(l.y); i < l.y + l.seenY; i++) {
+            ctx.moveTo(box.x, box.y + (i - l.y) * l.sy);
+            ctx.lineTo(box.x + box.w, box.y + (i - l.y) * l.sy);
+        }
         ctx.stroke();
     }
     ctx.restore();
@@ -289,7 +311,8 @@ function drawMinimap(ctx, p) {
     ctx.fillStyle = ink.ground;
     ctx.fillRect(m.x - 3, m.y - 3, m.w + 6, m.h + 6);
     ctx.setTransform(1, 0, 0, 1, 0, 0);
-    paintCells(ctx, [mini.level], mini.colours, { x: 0, y: 0, sx: (m.w / mini.level.cols) * dpr, sy: (m.h / mini.level.rows) * dpr },
+    paintCells(ctx, [mini.level], mini.colours, { x: 0, y: 0, sx: (m.w / mini.level.cols) * dpr,
+        sy: (m.h / mini.level.rows) * dpr },
         { x: m.x * dpr, y: m.y * dpr, w: m.w * dpr, h: m.h * dpr });
     ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
     ctx.strokeStyle = ink.line;
@@ -299,5 +322,3 @@ function drawMinimap(ctx, p) {
     ctx.strokeRect(m.x + (l.x / d.keys) * m.w, m.y + (l.y / d.queries) * m.h,
         Math.max(3, (l.seenX / d.keys) * m.w), Math.max(3, (l.seenY / d.queries) * m.h));
 }
-
-

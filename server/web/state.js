@@ -9,12 +9,17 @@ const one = (...values) => ({ read: (t) => (values.includes(t) ? t : undefined),
 const number = (low, high) => ({
     read: (t) => (t !== '' && Number(t) >= low && Number(t) <= high ? Number(t) : undefined), write: String,
 });
-const whole = (low = 0) => ({ read: (t) => (/^\d{1,9}$/.test(t) && Number(t) >= low ? Number(t) : undefined), write: String });
-const flag = { read: (t) => (t === '1' ? true : t === '0' ? false : undefined), write: (v) => (v ? '1' : '0') };
+const whole = (low = 0) => ({ read: (t) => (/^\d{1,9}$/.test(t) && Number(t) >= low ? Number(t) : undefined),
+    write: String });
+const flag = { read: (t) => (t === '1' ? true : t === '0' ? false : undefined), write: (v) =>
+    (v ? '1' : '0') };
 const text = { read: (t) => t.slice(0, 500), write: String };
 const head = { read: (t) => (t === 'mean' || t === 'max' ? t : whole().read(t)), write: String };
 const heads = {
-    read: (t) => { const h = t.split('.').map((s) => whole().read(s)); return h.includes(undefined) ? undefined : h; },
+    read: (t) => {
+        const h = t.split('.').map((s) => whole().read(s));
+        return h.includes(undefined) ? undefined : h;
+    },
     write: (v) => v.join('.'),
 };
 const zoom = {
@@ -52,14 +57,16 @@ const FIELDS = {
     zoom: ['zoom', zoom, { z: 1, x: 0, y: 0 }],
 };
 
-export const initial = () => Object.fromEntries(Object.entries(FIELDS).map(([name, f]) => [name, structuredClone(f[2])]));
+export const initial = () => Object.fromEntries(Object.entries(FIELDS).map(([name, f]) =>
+    [name, structuredClone(f[2])]));
 
 /** Only what is a field and has a possible value. */
 export function sane(given) {
     const out = {};
     for (const [name, [, kind, fallback]] of Object.entries(FIELDS)) {
         if (!(name in given)) continue;
-        const value = given[name] === null ? (fallback === null ? null : undefined) : kind.read(kind.write(given[name]));
+        const value = given[name] === null ? (fallback === null ? null : undefined)
+            : kind.read(kind.write(given[name]));
         if (value !== undefined) out[name] = value;
     }
     return out;

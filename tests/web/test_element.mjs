@@ -56,14 +56,14 @@ test('the_package_holds_what_its_manifest_names', async () => {
     for (const name of [...about.files, about.customElements, about.types, about.unpkg]) check(files.includes(path.basename(name)), `${name} is missing`);
     for (const e of Object.values(about.exports)) for (const f of typeof e === 'string' ? [e] : Object.values(e)) check(files.includes(path.basename(f)), `${f} is missing`);
     equal(about.dependencies, undefined);
-    check(!files.some((f) => ['app.js', 'api.js', 'index.html', 'pack.mjs'].includes(f)), 'the page stays out');
-    const manifest = JSON.parse(readFileSync(path.join(at, 'custom-elements.json'))), source = readFileSync(path.join(at, 'element.js'), 'utf8'), types = readFileSync(path.join(at, about.types), 'utf8');
+    check(!files.some((f) => ['app.js', 'own.js', 'request.js', 'index.html', 'pack.mjs'].includes(f)), 'the page stays out');
+    const manifest = JSON.parse(readFileSync(path.join(at, 'custom-elements.json'))), element = readFileSync(path.join(at, 'element.js'), 'utf8'), types = readFileSync(path.join(at, about.types), 'utf8');
     for (const m of manifest.modules) check(files.includes(m.path), m.path);
     const declared = manifest.modules[0].declarations[0];
-    for (const m of declared.members) check(new RegExp(`\\b${m.name}\\(`).test(source) && types.includes(m.name), `${m.name} is no member`);
-    for (const e of declared.events) check(source.includes(`'${e.name}'`) && types.includes(`'${e.name}'`), `${e.name} is no event`);
-    const sources = ['element', 'side', 'legend', 'style'].map((f) => readFileSync(path.join(at, `${f}.js`), 'utf8')).join('');
-    for (const p of declared.cssParts) check(sources.includes(`part: '${p.name}'`), `${p.name} is no part`);
+    for (const m of declared.members) check(new RegExp(`\\b${m.name}\\(`).test(element) && types.includes(m.name), `${m.name} is no member`);
+    const sources = files.filter((f) => f.endsWith('.js') && f !== 'standalone.js').map((f) => readFileSync(path.join(at, f), 'utf8')).join('');
+    for (const e of declared.events) check(sources.includes(`'${e.name}'`) && types.includes(`'${e.name}'`), `${e.name} is no event`);
+    for (const p of declared.cssParts) check(sources.includes(`part: '${p.name}'`) || sources.includes(`part('${p.name}'`), `${p.name} is no part`);
     for (const p of declared.cssProperties) check(sources.includes(`var(${p.name},`), `${p.name} is no property`);
     for (const f of files.filter((x) => x.endsWith('.js') && x !== 'standalone.js')) { // nothing that is imported is left out
         for (const m of readFileSync(path.join(at, f), 'utf8').matchAll(/from '\.\/([\w-]+\.js)'/g)) check(files.includes(m[1]), `${f} imports ${m[1]}`);

@@ -1,0 +1,210 @@
+// input.js: what pointers and keys do.
+
+import { clamp } from './data.js';
+import { arcsHit, drawOver } from './draw.js';
+import { cellAt, minimapBox } from './pane.js';
+import { VIEWS } from './state.js';
+
+export const ALL = { z: 1, x: 0, y: 0 };
+
+export function hovered(m) {
+    if (m.empty) return;
+    m.emit('attention-hover', m.detail());
+    m.refresh();
+}
+
+export function hoverCell(m, cell) {
+    if (cell?.query === m.hover?.query && cell?.key === m.hover?.key) return;
+    m.hover = cell;
+    if (cell) hovered(m);
+    else m.refresh();
+}
+
+export function select(m, cell, locked = m.state.locked) {
+    m.hover = null;
+    m.set({ ...m.within(cell), locked }, true);
+    follow(m);
+    m.emit('attention-select', m.detail());
+}
+
+/** Scrolls so that the cursor is seen. */
+function follow(m) {
+    const s = m.state, { layout: lay, arcs } = m.ui.panes[0];
+    if (s.view === 'arcs' && arcs) {
+        const at = s.query * arcs.step + 18;
+        if (at < m.scroll + 10 || at > m.scroll + arcs.height - 20) m.scroll = at - arcs.height / 2;
+    }
+    if (s.view === 'tokens') m.ui.tokens.querySelector('span.query')?.scrollIntoView({ block: 'nearest' });
+    if (!lay || s.zoom.z === 1) return;
+    const into = (at, from, seen) => (at < from ? at : Math.max(from, at + 1 - seen));
+    moveTo(m, s.zoom.z, into(s.key, lay.x, lay.seenX), into(s.query, lay.y, lay.seenY));
+}
+
+const moveTo = (m, z, x, y) => m.set({ zoom: z === 1 ? ALL : { z, x: Math.max(0, x), y: Math.max(0, y) } });
+
+/** A zoom that keeps cells within sense: all of the map, or cells of 96 pixels. */
+const bounded = (m, l, z) => clamp(z, 1, Math.max(1, (96 * m.state.zoom.z) / l.sx));
+
+/** The cell, in fractions, under a point of the pane. */
+const spot = (l, p) => ({ x: l.x + (p.x - l.box.x) / l.sx, y: l.y + (p.y - l.box.y) / l.sy });
+
+function zoomAt(m, pane, p, factor) {
+    const l = pane.layout;
+    if (!l) return;
+    const now = m.state.zoom.z, z = bounded(m, l, now * factor), c = spot(l, p), by = now / z;
+    moveTo(m, z, c.x - (c.x - l.x) * by, c.y - (c.y - l.y) * by);
+}
+
+function zoomBox(m, pane) {
+    const { x0, y0, x1, y1 } = pane.box, l = pane.layout;
+    pane.box = null;
+    const f = Math.min(l.box.w / Math.max(8, Math.abs(x1 - x0)), l.box.h / Math.max(8, Math.abs(y1 - y0)));
+    const corner = spot(l, { x: Math.min(x0, x1), y: Math.min(y0, y1) });
+    moveTo(m, bounded(m, l, m.state.zoom.z * f), corner.x, corner.y);
+    m.refresh();
+}
+
+/* --- keys ------------------------------------------------------------------------------------- */
+
+export function onKey(m, e) {
+    if (m.empty || e.altKey || e.metaKey || e.target.closest?.('input, select, dialog, .menu')) return;
+    if (e.key === '?') m.ui.help.showModal();
+    if (e.composedPath()[0] !== m.ui.stage) return;
+    const s = m.state, d = m.data, pane = m.ui.panes[0], cell = { query: s.query, key: s.key };
+    const turn = (by) => {
+        const now = typeof s.head === 'number' ? s.head : by > 0 ? -1 : d.heads;
+        m.hoverHead = null;
+        m.set({ head: clamp(now + by, 0, d.heads - 1) }, true);
+    };
+    const zoom = (factor) => {
+        const l = pane.layout;
+        if (l) zoomAt(m, pane, { x: l.box.x + (s.key + 0.5 - l.x) * l.sx,
+            y: l.box.y + (s.query + 0.5 - l.y) * l.sy }, factor);
+    };
+    const end = e.ctrlKey ? { Home: { query: 0 }, End: { query: d.queries - 1 } }
+        : { Home: { key: 0 }, End: { key: d.keys - 1 } };
+    const moves = {
+        ArrowLeft: { key: s.key - 1 },
+        ArrowRight: { key: s.key + 1 },
+        ArrowUp: { query: s.query - 1 },
+        ArrowDown: { query: s.query + 1 },
+        PageUp: { query: s.query - 10 },
+        PageDown: { query: s.query + 10 },
+        ...end,
+    };
+    const acts = {
+        '[': () => turn(-1),
+        ']': () => turn(1),
+        '+': () => zoom(1.5),
+        '=': () => zoom(1.5),
+        '-': () => zoom(1 / 1.5),
+        0: () => m.set({ zoom: ALL }),
+        Enter: () => select(m, cell, !s.locked),
+        Escape: () => m.set({ locked: false, selection: [] }),
+    };
+    VIEWS.forEach((view, k) => { acts[k + 1] = () => m.set({ view }); });
+    if (moves[e.key]) select(m, { ...cell, ...moves[e.key] });
+    else if (acts[e.key] && !e.ctrlKey) acts[e.key]();
+    else return;
+    e.preventDefault();
+}
+
+/* --- pointers --------------------------------------------------------------------------------- */
+
+/** Wheel, pinch, drag, box and clicks on one pane. */
+export class Pointers {
+    #down = new Map(); // where each pointer is that is held
+    #start = null; // how a drag began
+
+    constructor(m, pane) {
+        Object.assign(this, { m, pane });
+        const on = (type, f) => pane.node.addEventListener(type, (e) => f.call(this, e, this.#where(e)),
+            { passive: false });
+        on('wheel', this.#wheel);
+        on('pointerdown', this.#press);
+        on('pointermove', this.#move);
+        on('pointerup', this.#release);
+        on('pointercancel', this.#release);
+        on('pointerleave', () => hoverCell(m, null));
+        on('dblclick', (e, p) => zoomAt(m, pane, p, 2));
+    }
+
+    #where(e) {
+        const box = this.pane.node.getBoundingClientRect();
+        return { x: e.clientX - box.left, y: e.clientY - box.top };
+    }
+
+    #cellAt({ x, y }) {
+        const { layout, arcs, data } = this.pane, { query, key } = this.m.state;
+        if (layout) return cellAt(layout, data, x, y);
+        const hit = arcs && arcsHit(data, arcs, x, y);
+        return hit && { query, key, ...hit };
+    }
+
+    #wheel(e, p) {
+        e.preventDefault();
+        if (this.pane.layout) zoomAt(this.m, this.pane, p,
+            Math.exp(clamp(-e.deltaY, -100, 100) * (e.ctrlKey ? 0.01 : 0.004)));
+        else this.#scroll(this.m.scroll + e.deltaY);
+    }
+
+    #scroll(to) {
+        this.m.scroll = to;
+        this.m.refresh();
+    }
+
+    #press(e, p) {
+        if (e.button !== 0 || this.m.empty) return;
+        this.pane.node.setPointerCapture(e.pointerId);
+        this.#down.set(e.pointerId, p);
+        this.#start = { ...p, lay: this.pane.layout, scroll: this.m.scroll, moved: this.#down.size > 1,
+            shift: e.shiftKey };
+    }
+
+    #move(e, p) {
+        const before = this.#down.get(e.pointerId);
+        if (!before) {
+            hoverCell(this.m, this.#cellAt(p));
+            return;
+        }
+        this.#down.set(e.pointerId, p);
+        if (this.#down.size === 2 && this.pane.layout) this.#pinch(e.pointerId, before, p);
+        else if (this.#start && (this.#start.moved || Math.hypot(p.x - this.#start.x,
+            p.y - this.#start.y) > 4)) this.#drag(p);
+    }
+
+    #pinch(id, before, p) {
+        const [, o] = [...this.#down].find(([other]) => other !== id), span = (a) =>
+            Math.hypot(a.x - o.x, a.y - o.y) || 1;
+        zoomAt(this.m, this.pane, { x: (p.x + o.x) / 2, y: (p.y + o.y) / 2 }, span(p) / span(before));
+    }
+
+    #drag(p) {
+        const { m, pane } = this, from = this.#start, l = from.lay, { z } = m.state.zoom;
+        from.moved = true;
+        if (!l) this.#scroll(from.scroll + from.y - p.y);
+        else if (from.shift) {
+            pane.box = { x0: from.x, y0: from.y, x1: p.x, y1: p.y };
+            drawOver(m, pane);
+        } else if (z > 1) moveTo(m, z, l.x - (p.x - from.x) / l.sx, l.y - (p.y - from.y) / l.sy);
+    }
+
+    #release(e, p) {
+        if (!this.#down.delete(e.pointerId) || !this.#start) return;
+        if (this.pane.box) zoomBox(this.m, this.pane);
+        else if (!this.#start.moved && e.type === 'pointerup') this.#click(p);
+        this.#start = null;
+    }
+
+    #click(p) {
+        const { m, pane } = this, l = pane.layout, box = l && m.state.zoom.z > 1 && minimapBox(l, pane.data);
+        if (box && p.x > box.x && p.y > box.y && p.x < box.x + box.w && p.y < box.y + box.h) {
+            const x = ((p.x - box.x) / box.w) * pane.data.keys,
+                y = ((p.y - box.y) / box.h) * pane.data.queries;
+            moveTo(m, m.state.zoom.z, x - l.seenX / 2, y - l.seenY / 2);
+            return;
+        }
+        const cell = this.#cellAt(p);
+        if (cell) select(m, cell, true);
+    }
+}

@@ -1,0 +1,307 @@
+// model.js: what is shown: the map, the state, and what is made of both and kept until one changes.
+
+import { packed, palette, table } from './colour.js';
+import { cellValue, clamp, count, exactRow, headFacts, headValues, hiddenKeys, inSlices, isMasked, pyramid,
+    shown, thumbnail } from './data.js';
+import { pickLevel } from './pane.js';
+import { initial } from './state.js';
+
+const LOG_FLOOR = 1e-4;
+const MOST_TILES = 1 << 24; // cells of exact parts of a pooled map
+
+/** The least and the largest finite value of a level, or of the part of it given in cells of the level. */
+export function extremes({ values, rows, cols }, r0 = 0, r1 = rows, c0 = 0, c1 = cols) {
+    let low = Infinity, high = -Infinity;
+    for (let r = r0; r < r1; r++) {
+        for (let k = r * cols + c0; k < r * cols + c1; k++) {
+            const v = values[k];
+            if (v - v !== 0) continue;
+            if (v < low) low = v;
+            if (v > high) high = v;
+        }
+    }
+    return low > high ? { low: 0, high: 1 } : { low, high };
+}
+
+export class Model {
+    given = null; // the map as it was given, and as checkData() has it
+    data = null;
+    other = null; // Compare's second map: {given, data}
+    state = initial();
+    hover = null; // {query, key} under the pointer
+    hoverHead = null;
+    failure = '';
+    scroll = 0; // of Arcs
+    ui = {};
+    #made = new Map(); // values as shown and their pyramids, by what they were made of
+    #sums = new Map(); // values of "mean" and "max"
+    #tables = new Map(); // of colours
+    #thumbs = [];
+    #facts = [];
+    #ink = null;
+    #stopThumbs = null;
+
+    /** host: the element; refresh() draws soon; changed(change, speak) hears of every new state. */
+    constructor(host, refresh, changed) {
+        Object.assign(this, { host, refresh, changed });
+    }
+
+    get head() { return this.hoverHead ?? this.state.head; }
+    get cell() { return this.hover ?? { query: this.state.query, key: this.state.key }; }
+    get empty() { const d = this.data; return !d || !d.heads || !d.queries || !d.keys; }
+    get otherData() { return this.other?.data ?? this.data; }
+
+    emit(name, detail) {
+        this.host.dispatchEvent(new CustomEvent(name, { bubbles: true, composed: true, detail }));
+    }
+
+    show(given, data) {
+        this.#stopThumbs?.();
+        this.#drop(() => true);
+        this.#sums.clear();
+        this.#thumbs = [];
+        this.#facts = [];
+        Object.assign(this, { given, data, hover: null, hoverHead: null });
+        if (!data) return;
+        this.#adopt();
+        this.#makeThumbs();
+    }
+
+    compareWith(given, data) {
+        this.other = given ? { given, data } : null;
+        this.#drop((key) => /^(other|difference)/.test(key));
+    }
+
+    set(change, speak = false) {
+        const before = JSON.stringify(this.state);
+        Object.assign(this.state, change);
+        if (this.data) this.#adopt();
+        if ('selection' in change) {
+            this.#sums.clear();
+            this.#drop((key) => /"(mean|max)"/.test(key));
+        }
+        if (JSON.stringify(this.state) === before) return;
+        this.refresh();
+        this.changed(change, speak);
+    }
+
+    /** The state may come from a link to another map: keep it within this one. */
+    #adopt() {
+        const s = this.state, d = this.data;
+        if (typeof s.head === 'number') s.head = clamp(s.head, 0, d.heads - 1);
+        if (typeof s.other === 'number') s.other = clamp(s.other, 0, this.otherData.heads - 1);
+        s.selection = s.selection.filter((x) => x < d.heads);
+        if (d.pooled) s.lines = 'row'; // all rows are not here
+        Object.assign(s, this.within(s));
+    }
+
+    within({ query, key }) {
+        return { query: clamp(query, 0, Math.max(0, this.data.queries - 1)),
+            key: clamp(key, 0, Math.max(0, this.data.keys - 1)) };
+    }
+
+    /* --- values ------------------------------------------------------------------------------- */
+
+    raw(head, d = this.data) {
+        if (typeof head !== 'string') return headValues(d, head, []);
+        const own = d === this.data, key = `${own} ${head}`;
+        if (!this.#sums.has(key)) this.#sums.set(key, headValues(d, head, own ? this.state.selection : []));
+        return this.#sums.get(key);
+    }
+
+    row(head, query) { return exactRow(this.data, head, this.raw(head), query); }
+    value(head, { query, key }, d = this.data) { return cellValue(d, head, this.raw(head, d), query, key); }
+    masked(head, { query, key }) { return isMasked(this.data, head, query, key); }
+
+    detail() {
+        const { head, cell } = this;
+        return { head, ...cell, value: this.value(head, cell).value };
+    }
+
+    /** Exact values of a part of a pooled map. */
+    addTile({ head, queries, keys, values }) {
+        const n = (queries[1] - queries[0]) * (keys[1] - keys[0]), { tiles } = this.data;
+        if (values.length !== n) {
+            throw new RangeError(`values holds ${values.length} numbers, but its ranges span ${n} cells`);
+        }
+        const exact = Float32Array.from(values);
+        for (let query = queries[0], k = 0; query < queries[1]; query++) {
+            for (let key = keys[0]; key < keys[1]; key++, k++) {
+                if (exact[k] === 0 && this.masked(head, { query, key })) exact[k] = NaN;
+            }
+        }
+        tiles.push({ head, queries: [...queries], keys: [...keys], values: exact,
+            bits: new Uint32Array(exact.buffer) });
+        let held = 0;
+        for (let k = tiles.length - 1; k >= 0; k--) {
+            held += tiles[k].values.length;
+            if (held > MOST_TILES || tiles.length - k > 64) {
+                tiles.splice(0, k + 1);
+                break;
+            }
+        }
+    }
+
+    #drop(which) {
+        for (const [key, made] of this.#made) {
+            if (!which(key)) continue;
+            made.stop?.();
+            this.#made.delete(key);
+        }
+    }
+
+    /**
+     * {values, levels, done} as shown, made in slices; drawing begins with the first level. what: a
+     * "head", one of the "other" map, or the "difference" of both.
+     */
+    levels(head, what = 'head') {
+        const s = this.state, d = what === 'other' ? this.otherData : this.data,
+            difference = what === 'difference';
+        const filter = { hidden: null, topK: 0, topP: 0, threshold: 0, perRow: false, mask: s.mask,
+            renormalise: s.renormalise };
+        if (!difference) Object.assign(filter, { hidden: s.hide, topK: s.topK, topP: s.topP,
+            threshold: s.threshold, perRow: s.scale === 'row' });
+        const key = `${what} ${JSON.stringify([head, difference ? s.other : 0, filter, s.pool])}`,
+            found = this.#made.get(key);
+        if (found) {
+            this.#made.delete(key); // the one used last is the last to go
+            this.#made.set(key, found);
+            return found;
+        }
+        const kept = d.rows * d.cols > 1 << 20 ? 1 : 5;
+        for (const old of [...this.#made.keys()].slice(0, -kept)) this.#drop((k) => k === old);
+        if (filter.hidden !== null) filter.hidden = hiddenKeys(s.hide, this.data);
+        const made = { levels: null, values: null, data: d, done: false };
+        made.stop = inSlices(this.#make(made, head, difference, filter), this.refresh, () => {
+            made.done = true;
+            this.refresh();
+        });
+        this.#made.set(key, made);
+        return made;
+    }
+
+    *#make(made, head, difference, filter) {
+        const d = made.data;
+        let values = this.raw(head, d);
+        if (difference) {
+            const b = this.raw(this.state.other, this.otherData);
+            values = values.map((v, k) => v - b[k]);
+        }
+        made.values = yield* shown(d, head, values, filter);
+        for (const levels of pyramid(made.values, d.rows, d.cols, d.bq, d.bk, d.pooled ?? this.state.pool)) {
+            made.levels = levels;
+            yield;
+        }
+    }
+
+    /** A head in numbers, for the order of the grid. */
+    facts(head) { return (this.#facts[head] ??= headFacts(this.data, head)); }
+
+    /* --- small pictures ----------------------------------------------------------------------- */
+
+    get thumbsMade() { return this.#thumbs.filter(Boolean).length; }
+
+    /** A head's small picture, or null until it has been made. */
+    thumb(head) {
+        if (typeof head === 'number') return this.#thumbs[head] ?? null;
+        const picked = this.state.selection, chosen = picked.length > 1 ? picked : count(this.data.heads),
+            key = head + chosen;
+        if (this.#thumbs[head]?.key !== key) {
+            const all = chosen.map((k) => this.#thumbs[k]);
+            if (all.includes(undefined)) return null;
+            const of = (k) => all.map((t) => t.values[k]);
+            const values = all[0].values.map((_, k) => (head === 'max' ? Math.max(...of(k))
+                : of(k).reduce((a, b) => a + b) / all.length));
+            this.#thumbs[head] = { ...all[0], values, key };
+        }
+        return this.#thumbs[head];
+    }
+
+    #makeThumbs() {
+        const d = this.data, thumbs = this.#thumbs;
+        function* make() {
+            for (const k of count(d.heads)) {
+                thumbs[k] = yield* thumbnail(d, k);
+                yield;
+            }
+        }
+        this.#stopThumbs = inSlices(make(), this.refresh, this.refresh);
+    }
+
+    /* --- colours and scales ------------------------------------------------------------------- */
+
+    /** The colours of the style sheet as canvases want them, and the font. */
+    get ink() {
+        const style = getComputedStyle(this.host),
+            key = style.color + style.backgroundColor + style.getPropertyValue('--line');
+        if (this.#ink?.key !== key) {
+            const { probe } = this.ui, ink = { key, font: style.fontFamily };
+            for (const [name, from] of [['text', 'ink'], ['ground', 'bg'], ['muted', 'muted'],
+                ['line', 'line'], ['accent', 'act'], ['soft', 'soft']]) {
+                probe.style.color = `var(--${from})`;
+                ink[name] = getComputedStyle(probe).color;
+            }
+            this.#ink = ink;
+        }
+        return this.#ink;
+    }
+
+    restyle() {
+        this.#ink = null;
+        this.#tables.clear();
+        this.refresh();
+    }
+
+    lut(kind) {
+        const { ground, accent } = this.ink;
+        return palette(kind || this.state.colormap, ground, accent);
+    }
+
+    table(limits, diverging) {
+        const { ground } = this.ink, key = JSON.stringify([limits, diverging || this.state.colormap, ground]);
+        if (!this.#tables.has(key)) {
+            if (this.#tables.size > 8) this.#tables.clear();
+            this.#tables.set(key, table(limits, this.lut(diverging && 'diverging'), packed(ground)));
+        }
+        return this.#tables.get(key);
+    }
+
+    /** The scale's own limits and those in force, for what levels() made, in a layout. */
+    limits(made, lay, diverging) {
+        const s = this.state, full = this.#scale(made, lay, diverging);
+        if (!(full.high > full.low)) full.high = full.low + 1;
+        const limits = { ...full };
+        if (s.scale !== 'row' && !diverging) {
+            if (s.low !== null && s.low >= full.low && s.low < full.high) limits.low = s.low;
+            if (s.high !== null && s.high > limits.low && s.high <= full.high) limits.high = s.high;
+        }
+        return { full, limits };
+    }
+
+    #scale(made, lay, diverging) {
+        const d = made.data, { scale } = this.state, { levels } = made;
+        const likely = d.stage === 'probabilities' && d.low >= 0 && d.high <= 1.001;
+        const whole = () => (made.extremes ??= extremes({ ...d, values: made.values }));
+        if (diverging) {
+            const most = made.done ? Math.max(-whole().low, whole().high) || 1 : 1;
+            return { low: -most, high: most };
+        }
+        if (scale === 'row') return { low: 0, high: 1 };
+        if (scale === 'head') {
+            if (likely && levels) return { low: 0, high: extremes(levels.at(-1)).high };
+            if (made.values) return { ...whole() };
+        }
+        if (scale === 'visible' && levels && lay) {
+            const l = pickLevel(levels, lay.sx, lay.sy);
+            const part = (from, seen, size, n) => [Math.floor(from / size),
+                Math.min(n, Math.ceil((from + seen) / size))];
+            return extremes(l, ...part(lay.y, lay.seenY, l.bh, l.rows),
+                ...part(lay.x, lay.seenX, l.bw, l.cols));
+        }
+        if (scale === 'log') {
+            const high = likely ? 1 : Math.max(d.high, 1e-30);
+            return { low: high * LOG_FLOOR, high, log: true };
+        }
+        return likely ? { low: 0, high: 1 } : { low: d.low, high: d.high };
+    }
+}
