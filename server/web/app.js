@@ -131,8 +131,8 @@ const routeOf = () => (page.request.query ? 'v1/scaled-dot-product-attention'
     : `${modelPath()}/attention`);
 
 async function ask(layer, wanted) {
-    const body = bodyOf(page.one, { ...(page.request.query ? {} : { layer }), return_outputs: false,
-        return_attentions: wanted });
+    const extra = { return_outputs: false, return_attentions: wanted };
+    const body = bodyOf(page.one, page.request.query ? extra : { layer, ...extra });
     const answer = await post(routeOf(), body, page.running.signal);
     if (!answer.attentions) throw new Error('the answer holds no attentions');
     const { shape } = answer.attentions;
@@ -244,7 +244,8 @@ async function showCode() {
     let text = 'This map came from a file, not from the server.';
     $('snippet').textContent = '';
     if (shown) {
-        const { request, layer, example } = page, isOurs = example !== 'own' && !example.startsWith('generated');
+        const { request, layer, example } = page;
+        const isOurs = example !== 'own' && !example.startsWith('generated');
         const x = request.inputs_embeds ?? request.query;
         const single = Array.isArray(x) ? !Array.isArray(x[0]?.[0]) : x.shape.length === 2;
         text = (await own()).snippets({

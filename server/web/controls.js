@@ -113,7 +113,7 @@ export function toolbar(m) {
         tokens: pick('Direction', 'direction', [['from', 'attends to'], ['to', 'attended by']]),
         arcs: pick('Lines of', 'lines', [['row', 'chosen query'], ['all', 'all in sight']]),
         compare: h('span', { className: 'bar' }, pick('A', 'head', [], head), pick('B', 'other', [], head),
-            pick('Show', 'compare', [['side', 'side by side'], ['difference', 'A − B']])),
+            pick('Show', 'compare', [['side', 'A | B'], ['difference', 'A − B']])),
     };
     const scales = SCALES.map((x) => [x, SCALE_NAMES[x]]);
     return h('div', { className: 'bar', part: 'toolbar' }, viewTabs(m), ...Object.values(ui.only),

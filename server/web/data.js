@@ -110,18 +110,18 @@ export function headName({ headLabels, heads, layers }, head) {
 // {offset, left, right, keys}: query i sees key j when j <= i + offset (offset null: no such limit),
 // i + shift - left <= j <= i + shift + right (-1: no limit), and keys[j] is not 0.
 function checkMask(mask, d, shape) {
+    const open = { keys: null, offset: null, left: -1, right: -1, shift: 0, length: d.queries };
     if (ArrayBuffer.isView(mask) || Array.isArray(mask)) {
         const cells = Array.isArray(mask) ? Uint8Array.from(mask.flat(3), Number) : mask;
         const n = cells.length, plane = d.queries * d.keys;
-        if (n === d.keys && n !== plane) return { keys: cells, offset: null, left: -1, right: -1, shift: 0,
-            length: d.queries };
+        if (n === d.keys && n !== plane) return { ...open, keys: cells };
         if (n !== plane && n !== d.heads * plane) {
             throw new RangeError(`mask holds ${n} cells, but shape ${sizes(shape)} needs ` +
                 `${d.keys}, ${plane} or ${d.heads * plane}`);
         }
         return { cells, head: n === plane ? 0 : plane, row: d.keys };
     }
-    const rule = { keys: null, offset: null, left: -1, right: -1, shift: 0, length: d.queries, ...mask };
+    const rule = { ...open, ...mask };
     if (rule.keys && rule.keys.length !== d.keys) {
         throw new RangeError(`mask.keys holds ${rule.keys.length} cells, but there are ${d.keys} keys`);
     }
@@ -188,10 +188,12 @@ export function exactRow(d, head, values, i) {
 /** The value of one cell: exact where it is known, else that of its block. */
 export function cellValue(d, head, values, i, j) {
     if (!d.pooled) return { value: values[i * d.cols + j], exact: true };
-    const t = d.tiles.find((x) => x.head === head && i >= x.queries[0] && i < x.queries[1] && j >= x.keys[0]
-        && j < x.keys[1]);
-    if (t) return { value: t.values[(i - t.queries[0]) * (t.keys[1] - t.keys[0]) + j - t.keys[0]],
-        exact: true };
+    const within = ([from, to], k) => k >= from && k < to;
+    const t = d.tiles.find((x) => x.head === head && within(x.queries, i) && within(x.keys, j));
+    if (t) {
+        const at = (i - t.queries[0]) * (t.keys[1] - t.keys[0]) + j - t.keys[0];
+        return { value: t.values[at], exact: true };
+    }
     return { value: values[Math.floor(i / d.bq) * d.cols + Math.floor(j / d.bk)], exact: false };
 }
 

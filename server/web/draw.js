@@ -10,8 +10,7 @@ export const SCALE_NAMES = {
 };
 
 function fitCanvases(pane) {
-    const dpr = Math.min(2, devicePixelRatio || 1), width = pane.node.clientWidth,
-        height = pane.node.clientHeight;
+    const dpr = Math.min(2, devicePixelRatio || 1), { clientWidth: width, clientHeight: height } = pane.node;
     for (const c of [pane.map, pane.over]) {
         const w = Math.round(width * dpr), high = Math.round(height * dpr);
         if (c.width !== w || c.height !== high) Object.assign(c, { width: w, height: high });
@@ -24,8 +23,8 @@ const clear = (canvas) => canvas.getContext('2d').clearRect(0, 0, canvas.width, 
 /** All that drawPane() wants, for the screen or a file; without `levels` while there is nothing yet. */
 export function describe(m, head, what, { width, height, dpr }) {
     const made = m.levels(head, what), diverging = what === 'difference', { ink } = m, d = made.data;
-    const lay = layout(m.ui.measure, d, width, height, m.state.zoom, ink.font),
-        p = { made, d, layout: lay, diverging };
+    const lay = layout(m.ui.measure, d, width, height, m.state.zoom, ink.font);
+    const p = { made, d, layout: lay, diverging };
     if (!made.levels) return p;
     const { full, limits } = m.limits(made, lay, diverging);
     const tiles = m.state.scale !== 'row' && what === 'head' ? d.tiles.filter((t) => t.head === head) : [];
@@ -47,10 +46,9 @@ export function drawOver(m, pane) {
     const { drawn, data: d } = pane;
     if (!drawn) return;
     const { query, key } = m.state, small = d === m.data && !drawn.diverging ? m.thumb(pane.head) : null;
-    drawCursor(pane.over.getContext('2d'), {
-        ...drawn, cursor: { query, key }, hover: m.hover, drag: pane.box, mini: small
-            && { level: small, colours: drawn.colours },
-    });
+    const mini = small && { level: small, colours: drawn.colours };
+    const over = { cursor: { query, key }, hover: m.hover, drag: pane.box, mini };
+    drawCursor(pane.over.getContext('2d'), { ...drawn, ...over });
 }
 
 function matrix(m) {
@@ -61,12 +59,12 @@ function matrix(m) {
 
 function compare(m) {
     const s = m.state, d = m.data, o = m.otherData, { ui } = m, [a, b] = ui.panes;
-    const heads = (x) => [...count(x.heads).map((k) => [k, headName(x, k)]), ['mean', 'mean of heads'],
-        ['max', 'max of heads']];
+    const sums = [['mean', 'mean of heads'], ['max', 'max of heads']];
+    const heads = (x) => [...count(x.heads).map((k) => [k, headName(x, k)]), ...sums];
     refill(ui.head, heads(d), s.head);
     refill(ui.other, heads(o), s.other);
-    const nameB = [o === d ? '' : visible(o.title || 'other', 40),
-        headName(o, s.other)].filter(Boolean).join(' · ');
+    const titleB = o === d ? '' : `${visible(o.title || 'other', 40)} · `;
+    const nameB = titleB + headName(o, s.other);
     if (s.compare === 'side') {
         a.name.textContent = `A: ${headName(d, m.head)}`;
         b.name.textContent = `B: ${nameB}`;
@@ -154,8 +152,8 @@ function arcsLayout(d, width, height, scroll) {
 /** The lines to draw: [{head, query, key, value}], the strongest MOST_LINES, and how many there were. */
 function arcsLines(d, l, heads, rows, pinned) {
     const lines = [];
-    const first = Math.max(0, Math.floor((l.scroll - 18) / l.step)),
-        last = Math.min(d.queries - 1, Math.ceil((l.scroll + l.height) / l.step));
+    const first = Math.max(0, Math.floor((l.scroll - 18) / l.step));
+    const last = Math.min(d.queries - 1, Math.ceil((l.scroll + l.height) / l.step));
     const queries = pinned === null ? Array.from({ length: Math.max(0, last - first + 1) }, (_, k) =>
         first + k) : [pinned];
     const each = Math.max(1, Math.min(d.keys, Math.ceil(MOST_LINES / Math.max(1,

@@ -232,8 +232,7 @@ export class AttentionMap extends HTMLElement {
     }
 
     #renderSide() {
-        const m = this.#map, { data: d, head, cell } = m, { side } = m.ui,
-            { selection, view, other } = m.state;
+        const m = this.#map, { data: d, head, cell, ui: { side } } = m, { selection, view, other } = m.state;
         const key = JSON.stringify([head, cell, selection, view, other, d.tiles.length, side.rows]);
         if (side.key === key && side.of === d && side.with === m.other) return;
         Object.assign(side, { key, of: d, with: m.other });
@@ -270,8 +269,10 @@ export class AttentionMap extends HTMLElement {
             const part = (from, seen, n) => [Math.floor(from), Math.min(n, Math.ceil(from + seen))];
             const q = part(lay.y, lay.seenY, d.queries), k = part(lay.x, lay.seenX, d.keys);
             const holds = (outer, [from, to]) => outer[0] <= from && outer[1] >= to;
-            const wider = ([from, to], n) => [Math.max(0, from - Math.ceil((to - from) / 4)),
-                Math.min(n, to + Math.ceil((to - from) / 4))];
+            const wider = ([from, to], n) => {
+                const more = Math.ceil((to - from) / 4);
+                return [Math.max(0, from - more), Math.min(n, to + more)];
+            };
             const have = d.tiles.some((t) => t.head === head && holds(t.queries, q) && holds(t.keys, k));
             if (!have) want = { head, queries: wider(q, d.queries), keys: wider(k, d.keys) };
         }

@@ -155,8 +155,8 @@ export class Model {
      * "head", one of the "other" map, or the "difference" of both.
      */
     levels(head, what = 'head') {
-        const s = this.state, d = what === 'other' ? this.otherData : this.data,
-            difference = what === 'difference';
+        const s = this.state, d = what === 'other' ? this.otherData : this.data;
+        const difference = what === 'difference';
         const filter = { hidden: null, topK: 0, topP: 0, threshold: 0, perRow: false, mask: s.mask,
             renormalise: s.renormalise };
         if (!difference) Object.assign(filter, { hidden: s.hide, topK: s.topK, topP: s.topP,

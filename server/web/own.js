@@ -4,8 +4,9 @@ import { numbers, readSafetensors, tensor } from './request.js';
 
 function readNPY(buffer) {
     const bytes = new Uint8Array(buffer);
-    if (bytes.length < 12 || bytes[0] !== 0x93
-        || bytes[1] !== 0x4e) throw new Error('this is not a .npy file');
+    if (bytes.length < 12 || bytes[0] !== 0x93 || bytes[1] !== 0x4e) {
+        throw new Error('this is not a .npy file');
+    }
     const wide = bytes[6] > 1, n = wide ? new DataView(buffer).getUint32(8, true)
         : bytes[8] | (bytes[9] << 8), from = (wide ? 12 : 10) + n;
     const head = new TextDecoder().decode(bytes.subarray(wide ? 12 : 10, from));

@@ -133,8 +133,8 @@ kbd { font:inherit; font-size:12.5px; border:1px solid var(--line); border-radiu
 :host([controls=none]) .bar { display:none; }
 @media (max-width:760px) {
   .body { grid-template-columns:minmax(0,1fr); }
-  .stage { flex:none; min-height:0; max-height:94vh; aspect-ratio:1; }
-  .stage[data-compare=side] { aspect-ratio:1/2; }
+  .stage { flex:none; min-height:0; max-height:94vh; aspect-ratio:6/5; }
+  .stage[data-compare=side] { aspect-ratio:3/5; }
   .stage[data-compare=side] .pane.a { inset:0 0 50%; }
   .stage[data-compare=side] .pane.b { inset:50% 0 0; }
   .side { overflow:visible; }

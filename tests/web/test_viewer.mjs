@@ -429,10 +429,10 @@ test('what_goes_wrong_is_said_in_words', async () => {
     check((await page.textContent('#own-error')).includes('16'), 'both sizes');
     await page.fill('#text', '{"inputs_embeds": [[1,');
     await page.click('#run');
-    check((await page.textContent('#own-error')).includes('not JSON'), 'not JSON');
+    await page.waitForFunction(() => document.querySelector('#own-error').textContent.includes('not JSON'));
     await page.fill('#text', '{"x": 1}');
     await page.click('#run');
-    check((await page.textContent('#own-error')).includes('inputs_embeds'), 'says what is needed');
+    await page.waitForFunction(() => document.querySelector('#own-error').textContent.includes('inputs_embeds'));
     await page.keyboard.press('Escape');
     for (const [status, problem, words] of [[413, { detail: 'the maps do not fit', needed_bytes: 8 << 20, limit_bytes: 1 << 20 }, 'the maps do not fit It needs 8.0 MiB, the limit is 1.0 MiB.'], [500, null, '500'], [503, { detail: 'the queue is full' }, 'the queue is full']]) {
         await page.route('**/attention', (r) => r.fulfill({ status, contentType: 'application/problem+json', body: problem ? JSON.stringify(problem) : 'oops' }));
