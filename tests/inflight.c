@@ -34,15 +34,15 @@ bool inflight_post(raw_conn *c, const char *path, const char *json, size_t hold_
            raw_send(c, json, n - hold_back);
 }
 
-char *inflight_heavy(size_t tokens, long timeout_ms)
+static char *zeros(size_t sequences, size_t tokens, long timeout_ms)
 {
-    float *x = calloc(tokens, sizeof *x);
+    float *x = calloc(sequences * tokens, sizeof *x);
     test_body b;
     assert_non_null(x);
     body_init(&b, true);
-    body_floats(&b, "query", x, DIMS(1, 1, tokens, 1));
-    body_floats(&b, "key", x, DIMS(1, 1, tokens, 1));
-    body_floats(&b, "value", x, DIMS(1, 1, tokens, 1));
+    body_floats(&b, "query", x, DIMS(sequences, 1, tokens, 1));
+    body_floats(&b, "key", x, DIMS(sequences, 1, tokens, 1));
+    body_floats(&b, "value", x, DIMS(sequences, 1, tokens, 1));
     if (timeout_ms > 0)
         body_printf(&b, "timeout_ms", "%ld", timeout_ms);
     char *text = strdup(body_text(&b));
@@ -50,4 +50,14 @@ char *inflight_heavy(size_t tokens, long timeout_ms)
     body_free(&b);
     free(x);
     return text;
+}
+
+char *inflight_heavy(size_t tokens, long timeout_ms)
+{
+    return zeros(1, tokens, timeout_ms);
+}
+
+char *inflight_heavy_whole(long timeout_ms)
+{
+    return zeros(40, 20000, timeout_ms);
 }

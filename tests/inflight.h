@@ -24,4 +24,7 @@ raw_answer inflight_get(raw_conn *c, const char *path);
  * the daemon's own. The caller frees. */
 char *inflight_heavy(size_t tokens, long timeout_ms);
 
+/* A second of work, in sequences that are short enough for the answer to begin only when all is computed. */
+char *inflight_heavy_whole(long timeout_ms);
+
 #endif

@@ -296,7 +296,7 @@ static void a_full_queue_is_503(void **state)
 static void a_passed_deadline_is_504_and_the_next_request_works(void **state)
 {
     test_daemon *d = serve((size_t)1 << 30, NULL);
-    char *heavy = inflight_heavy(65536, 1), *later = inflight_heavy(65536, 150);
+    char *heavy = inflight_heavy_whole(1), *later = inflight_heavy_whole(150);
     const char *const body[] = {heavy, later};
     raw_conn c;
     (void)state;
@@ -333,7 +333,7 @@ static void a_passed_deadline_is_504_and_the_next_request_works(void **state)
 static void the_daemon_s_own_deadline_counts_without_one(void **state)
 {
     test_daemon *d = serve((size_t)1 << 30, "server.request_timeout=200ms");
-    char *heavy = inflight_heavy(65536, 0);
+    char *heavy = inflight_heavy_whole(0);
     (void)state;
     test_reply r = daemon_post(d, INFLIGHT_SDPA, heavy, 504);
     reply_free(&r);
