@@ -31,7 +31,7 @@ static void cut(const attn_run *run, projection *p)
     size_t unit = unit_columns(p->head, p->out_width), units = attn_tiles(p->out_width, unit);
     size_t row_unit = attn_row_unit();
     size_t together =
-        attn_min(units / (run->workers * TASKS_EACH), attn_tiles(MOST * attn_kernels.panel, unit));
+        attn_min(units / (run->workers * TASKS_EACH), MOST * attn_kernels.panel / unit);
 
     p->columns = attn_min(unit * attn_max(together, 1), p->out_width);
     p->across = attn_tiles(p->out_width, p->columns);
