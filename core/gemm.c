@@ -17,7 +17,7 @@ static void product_blas(const attn_product *p)
 {
     size_t width = (p->n + LANES - 1) / LANES * LANES;
 
-    for (size_t i = 0; i < p->m && !p->add; i++) {
+    for (size_t i = 0; i < p->m; i++) {
         if (p->bias != NULL)
             memcpy(p->c + i * p->ldc, p->bias, p->n * sizeof(float));
         else

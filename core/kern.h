@@ -13,8 +13,8 @@
 /* A matrix [k, n] packed for the product: panels of `panel` columns, the last one narrower (a multiple of
  * `lanes`, filled up with zeros). Panel p is [k][width], contiguous, at p * panel * k. */
 
-/* c[m,n] = a[m,k] b + bias, or c += a b with `add`. b is one panel of width w = n rounded up to lanes;
- * n <= panel. Every element is bias (or what c held), then k fused multiply-adds in order of k; in ref and
+/* c[m,n] = a[m,k] b + bias. b is one panel of width w = n rounded up to lanes;
+ * n <= panel. Every element is bias, then k fused multiply-adds in order of k; in ref and
  * blas the rounding may differ. So it does not depend on m, n or the place of its row: rows may be split and
  * joined freely (but see attn_kern.row_block). k = 0 gives the bias. */
 typedef struct {
@@ -25,7 +25,6 @@ typedef struct {
     float *c;
     size_t ldc;
     const float *bias; /* [n], or NULL */
-    bool add;
     const float *next; /* the panel that this thread reads next, to be fetched ahead; or NULL */
 } attn_product;
 

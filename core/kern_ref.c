@@ -9,7 +9,7 @@ static void product_ref(const attn_product *p)
     for (size_t i = 0; i < p->m; i++) {
         for (size_t j = 0; j < p->n; j++) {
             float *c = &p->c[i * p->ldc + j];
-            float sum = p->add ? *c : p->bias != NULL ? p->bias[j] : 0.0F;
+            float sum = p->bias != NULL ? p->bias[j] : 0.0F;
             size_t width = (p->n + PANEL - 1) / PANEL * PANEL;
             for (size_t l = 0; l < p->k; l++)
                 sum += p->a[i * p->lda + l] * p->b[l * width + j];

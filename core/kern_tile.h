@@ -20,7 +20,7 @@ typedef struct {
     const float *b;
     float *c;
     size_t ldc;
-    const float *bias; /* used when the chunk is the first one of a product without `add` */
+    const float *bias; /* used when the chunk is the first one of a product */
     bool load;
     size_t last;       /* real lanes of the last vector of a row, 1 to LANES */
     const float *next; /* the chunk to be fetched ahead, or NULL */
@@ -131,7 +131,7 @@ static void product(const attn_product *p)
             .c = p->c,
             .ldc = p->ldc,
             .bias = p->bias,
-            .load = p->add || done != 0,
+            .load = done != 0,
             .last = p->n - (v - 1) * LANES,
             .next = done + k < p->k ? p->b + (done + k) * v * LANES : p->next,
         };
