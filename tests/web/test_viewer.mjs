@@ -378,7 +378,7 @@ test('links_hold_the_whole_view_and_old_ones_still_open', async () => {
         const random = (n) => { seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0; return Math.floor((seed / 2 ** 32) * n); };
         const any = (list) => list[random(list.length)], out = [];
         for (let k = 0; k < 500; k++) {
-            const s = { ...initial(), view: any(VIEWS), head: any([0, 3, 'mean', 'max']), selection: any([[], [1], [0, 2, 5]]), query: random(4000), key: random(4000), locked: any([true, false]), scale: any(SCALES), low: any([null, -0.25, 0.125]), high: any([null, 0.5, 3]),
+            const s = { ...initial(), view: any(VIEWS), head: any([0, 3, 'mean', 'max']), selection: any([[], [1], [0, 2, 5]]), query: random(4000), key: random(4000), locked: any([true, false]), scale: any(Object.keys(SCALES)), low: any([null, -0.25, 0.125]), high: any([null, 0.5, 3]),
                 threshold: any([0, 0.03125]), topK: random(9), topP: any([0, 0.5]), hide: any(['', 'a,b', '/^\\[&=#%+/', 'é ש']), renormalise: any([true, false]), mask: any([true, false]), colormap: any(['cividis', 'viridis', 'magma', 'grey', 'paper']), pool: any(['max', 'mean']), direction: any(['from', 'to']),
                 lines: any(['row', 'all']), sort: any(['index', 'entropy', 'first', 'diagonal']), other: any([1, 'mean']), compare: any(['side', 'difference']), zoom: any([{ z: 1, x: 0, y: 0 }, { z: 2.5, x: 3.25, y: 0.5 }]) };
             const back = { ...initial(), ...fromLink(toLink(s, [['ours', 'ä&=']])).state };
@@ -613,7 +613,7 @@ test('a_click_on_the_small_map_moves_there_and_dragging_moves_back', async () =>
     const page = await viewer(address, CAT), n = 200, box = await large(page, n);
     await setState(page, { zoom: { z: 8, x: 0, y: 0 } });
     const find = () => page.evaluate(async () => { // the frame of the small map is in the lower right corner of the canvas
-        const { layout, minimapBox } = await import('./ui/pane.js'), stage = document.querySelector('attention-map').shadowRoot.querySelector('.stage');
+        const { layout, minimapBox } = await import('./ui/draw.js'), stage = document.querySelector('attention-map').shadowRoot.querySelector('.stage');
         const l = layout(document.createElement('canvas').getContext('2d'), { queries: 200, keys: 200 }, stage.clientWidth, stage.clientHeight, { z: 8, x: 0, y: 0 }, 'system-ui, sans-serif');
         return minimapBox(l, { queries: 200, keys: 200 });
     });
