@@ -23,7 +23,8 @@ TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.ev
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
-DEPS_PACKAGE := systemd mandoc
+DEPS_DEB   := $(DEPS_BUILD) debhelper dpkg-dev pkgconf
+DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
 PKGS       := libmicrohttpd jansson openblas libzip zlib libpng
 TEST_PKGS  := cmocka libcurl
 
@@ -70,7 +71,7 @@ HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
 .PHONY: all run test arm64 lint asan tsan floats check-openapi bench bench-json bench-peers bench-service soak \
-        fmt install install-files install-units docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools \
+        fmt install install-files install-units deb deb-package docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb \
         compile tests \
         arm64-tests
 
@@ -132,6 +133,8 @@ deps-package:
 	@$(MAKE) --no-print-directory -s deps-package-tools >/dev/null 2>&1 || true
 deps-package-tools:
 	$(call need,$(DEPS_PACKAGE))
+deps-deb:
+	$(call need,$(DEPS_DEB))
 deps-openapi:
 	$(call need,$(DEPS_OPENAPI))
 deps-lint:
@@ -285,6 +288,19 @@ install-units:
 	install -D -m 644 docker/systemd/attnd.socket $(UNITS)/attnd.socket
 	install -D -m 644 docker/systemd/attnd.service $(UNITS)/attnd.service
 	sed -i 's|/usr/bin/|$(prefix)/bin/|; s|/etc/attnd/attnd.json|$(sysconfdir)/attnd/attnd.json|' $(UNITS)/attnd.service
+
+# The packaging lies in docker/debian and stands on the top of a copy of the tree. The tests of `make test` need
+# not run in it again.
+DEB := build/deb
+deb: deps-deb ## a Debian package, into build/
+	@$(MAKE) --no-print-directory deb-package
+	@cp $(DEB)/attnd_$(VERSION)_*.deb build/ && ls build/attnd_$(VERSION)_*.deb
+deb-package:
+	@rm -rf $(DEB) && mkdir -p $(DEB)/attnd-$(VERSION)
+	@cp -r $(wildcard .clang-format core config server tests docker Makefile *.md LICENSE) $(DEB)/attnd-$(VERSION)
+	@cd $(DEB)/attnd-$(VERSION) && cp -r docker/debian debian && cp docker/systemd/attnd.* debian && \
+	  env -u MAKEFLAGS -u MAKELEVEL -u CFLAGS DEB_BUILD_OPTIONS="nocheck parallel=$$(nproc)" \
+	  dpkg-buildpackage -us -uc >../log 2>&1 || { tail -20 ../log; exit 1; }
 
 bench: all ## time the layer with each kind of kernels (SHAPES, WHAT, KERNELS choose)
 	@tests/bench.sh $(B)/attnd

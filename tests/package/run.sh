@@ -79,9 +79,23 @@ completion() {
     bash tests/package/completion.sh "$build"
 }
 
+# Built twice, in another place, zone and mask: the same bytes. Then what a user would do with it.
+debian() {
+    local deb=$build/deb again=$root/elsewhere/deb file
+    make --no-print-directory -s DEB="$deb" deb-package || return
+    mkdir -m 755 "$root/elsewhere"
+    (umask 027 && TZ=Pacific/Auckland make --no-print-directory -s DEB="$again" deb-package) || return
+    for file in "$deb"/*.deb; do cmp "$file" "$again/${file##*/}" || return; done
+    lintian --allow-root --fail-on error,warning,info,pedantic --pedantic --display-info "$deb"/*.changes || return
+    dpkg-deb -x "$deb"/attnd_*.deb "$root/unpacked"
+    PATH=$root/unpacked/usr/bin:$PATH CONFIG=$root/unpacked/etc/attnd/attnd.json sh docker/debian/tests/serve \
+        >"$root/serve.log" 2>&1 || cat "$root/serve.log"
+}
+
 check files make install_tree
 check configuration "$build/attnd" configuration
 check units systemd-analyze units
 check "manual is well-formed" mandoc man_lint
 check "manual has every key" mandoc man_keys
 check completion bash completion
+if command -v dh >/dev/null; then check "for Debian" lintian debian; else echo "skipped: package for Debian: debhelper is not installed"; fi
