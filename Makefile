@@ -71,7 +71,7 @@ HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
 .PHONY: all run test arm64 lint asan tsan floats check-openapi bench bench-json bench-peers bench-service soak \
-        fmt install install-files install-units deb deb-package docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb \
+        fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
         compile tests \
         arm64-tests
 
@@ -133,6 +133,8 @@ deps-package:
 	@$(MAKE) --no-print-directory -s deps-package-tools >/dev/null 2>&1 || true
 deps-package-tools:
 	$(call need,$(DEPS_PACKAGE))
+deps-sbom:
+	$(call need,python3-minimal)
 deps-deb:
 	$(call need,$(DEPS_DEB))
 deps-openapi:
@@ -288,6 +290,9 @@ install-units:
 	install -D -m 644 docker/systemd/attnd.socket $(UNITS)/attnd.socket
 	install -D -m 644 docker/systemd/attnd.service $(UNITS)/attnd.service
 	sed -i 's|/usr/bin/|$(prefix)/bin/|; s|/etc/attnd/attnd.json|$(sysconfdir)/attnd/attnd.json|' $(UNITS)/attnd.service
+
+sbom: all deps-sbom ## list what attnd links (SPDX) and the licences of it, into build/
+	docker/sbom.py $(B)/attnd $(VERSION) LICENSE $(B)/attnd.spdx.json $(B)/attnd.licences
 
 # The packaging lies in docker/debian and stands on the top of a copy of the tree. The tests of `make test` need
 # not run in it again.

@@ -92,10 +92,39 @@ debian() {
         >"$root/serve.log" 2>&1 || cat "$root/serve.log"
 }
 
+# The list of parts against what the program says it needs, and what dpkg says of that.
+parts() {
+    docker/sbom.py "$build/attnd" 1.2.3 LICENSE "$root/parts.json" "$root/licences" || return
+    readelf -d "$build/attnd" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >"$root/needed"
+    /usr/bin/python3 - "$build/attnd" "$root/parts.json" "$root/licences" "$root/needed" <<'END'
+import hashlib, json, subprocess, sys
+program, parts, licences, needed = sys.argv[1:]
+document, licences = json.load(open(parts)), open(licences).read()
+own, *linked = document["packages"]
+assert (document["spdxVersion"], own["name"], own["versionInfo"]) == ("SPDX-2.3", "attnd", "1.2.3")
+assert own["checksums"][0]["checksumValue"] == hashlib.sha256(open(program, "rb").read()).hexdigest()
+assert open("LICENSE").read() in licences
+names = open(needed).read().split()
+assert len(names) >= 6
+for name in names:  # libz.so.1 is libz.so.1.2.13; OpenBLAS's link leads to libopenblasp-r0.3.21.so
+    stem = name.split(".so")[0]
+    assert any(f.startswith(stem) for part in linked for f in part["sourceInfo"].split("; ")[0].split(", ")), name
+assert len({part["name"] for part in linked}) == len(linked)
+texts = {text["licenseId"]: text["extractedText"] for text in document["hasExtractedLicensingInfos"]}
+for part in linked:
+    version = subprocess.check_output(["dpkg-query", "-W", "-f", "${Version}", part["name"]], text=True)
+    assert part["versionInfo"] == version, part
+    assert texts[part["licenseDeclared"]] in licences and len(texts[part["licenseDeclared"]]) > 500, part
+assert {r["relatedSpdxElement"] for r in document["relationships"]} == {p["SPDXID"] for p in document["packages"]}
+assert "GNU LESSER GENERAL PUBLIC LICENSE" in licences
+END
+}
+
 check files make install_tree
 check configuration "$build/attnd" configuration
 check units systemd-analyze units
 check "manual is well-formed" mandoc man_lint
 check "manual has every key" mandoc man_keys
 check completion bash completion
+check "list of parts" readelf parts
 if command -v dh >/dev/null; then check "for Debian" lintian debian; else echo "skipped: package for Debian: debhelper is not installed"; fi
