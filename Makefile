@@ -182,13 +182,19 @@ $(B)/tests/unit/test_infer: TEST_LDFLAGS := -Wl,--wrap=srv_request_step
 $(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
 	$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $^ $(LIBS) $(TEST_LIBS)
 
+# What lets the daemon's library calls fail; the sanitizers have a malloc of their own.
+FAULTS := $(if $(SAN),,$(B)/tests/libfaults.so)
+$(B)/tests/libfaults.so: tests/preload/fault_library.c tests/faults.h $(B)/.flags
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -fPIE -Wpedantic,$(CFLAGS_ALL)) -fPIC -shared -o $@ $< -ldl
+
 # The browser's tests: node runs them. Sanitizers would only slow the daemon behind the page.
 $(WEB_TESTS): $(B)/%: %.mjs
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\nexec node %s "$$@" 2>&1\n' $< >$@ && chmod +x $@
 	@command -v node >/dev/null || printf '#!/bin/sh\necho "skipped: browser tests: node is not installed"\n' >$@
 
-tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN) $(if $(SAN),,$(WEB_TESTS))
+tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN) $(FAULTS) $(if $(SAN),,$(WEB_TESTS))
 
 test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
 	@$(MAKE) --no-print-directory $(WEB_TESTS)
