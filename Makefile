@@ -284,9 +284,10 @@ bench-service: all ## time the daemon against node with onnxruntime, where that 
 	if [ -n "$$missing" ]; then echo "skipped: services: make bench-service needs $$missing"; \
 	else ATTND=$(B)/attnd SERVERS="$${SERVERS:-node attnd}" $(PEERS_DIR)/service.sh; fi
 
-soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600)
+soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600), every fault, thousands of random cases
 	@$(MAKE) --no-print-directory $(JOBS) tests
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_TIMEOUT=100000 tests/run.sh $(B) tests/http/test_soak
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
+	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults soak)
 
 clean: ## remove what was built
 	rm -rf build build-*
