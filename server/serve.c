@@ -272,7 +272,7 @@ int srv_serve(const cfg_config *c)
         goto done;
     srv_routes(&l.table, (srv_parts){.metrics = c->metrics, .docs = c->docs, .ui = c->ui});
     srv_http_options o = {
-        .listen = c->server.listen,
+        .listen = c->server.listen.item[0],
         .io_threads = (unsigned)c->server.io_threads,
         .max_connections = (unsigned)c->server.max_connections,
         .max_body_bytes = c->server.max_body_bytes,
@@ -329,7 +329,7 @@ int srv_check_config(const cfg_config *c)
             print_model(l.app.models[i].model);
         (void)printf("listen: %s, bodies up to %" PRIu64 " bytes, %" PRId64 " connections, %" PRId64
                      " requests in the queue\n",
-                     c->server.listen, c->server.max_body_bytes, c->server.max_connections,
+                     c->server.listen.item[0], c->server.max_body_bytes, c->server.max_connections,
                      c->queue_max_requests);
         (void)printf("threads: %zu (%zu CPUs by affinity, cgroup quota %s), %s\n", l.app.workers,
                      l.limits.affinity, l.limits.quota > 0.0 ? "set" : "none",
