@@ -91,6 +91,9 @@ const char *cfg_warning(const cfg_config *c, size_t i);
 /* Writes one line a key, "path = value (source)". Returns malloc()ed text or NULL. */
 char *cfg_print(const cfg_config *c);
 
+/* "a, b", malloc()ed, or NULL. */
+char *cfg_list_text(const cfg_list *list);
+
 /* The flags and keys as text for --help; static. */
 const char *cfg_help(void);
 

@@ -109,7 +109,6 @@ attn_status cfg_list_read(cfg_list *list, const cfg_key *key, const char *text, 
 attn_status cfg_list_read_json(cfg_list *list, const cfg_key *key, const attn_json *v,
                                const cfg_place *at, attn_error *err);
 void cfg_list_clear(cfg_list *list);
-char *cfg_list_text(const cfg_list *list); /* NULL: no memory */
 
 /* models.c. cfg_models_add() takes one [NAME=]PATH or, when text begins with '[', a JSON list.
  * cfg_models_read() takes a JSON list; messages begin with `what` and its `pointer`. Layouts point into

@@ -32,7 +32,7 @@ enum {
 
 struct srv_http {
     srv_http_options o;
-    srv_listener listener; /* a copy, for its names; the descriptor is the connections' */
+    srv_listeners listeners; /* opened here, then the connections' */
     srv_conns *conns;
     struct MHD_Daemon *daemon;
     atomic_bool draining; /* every answer closes its connection */
@@ -265,7 +265,7 @@ static bool enter_unless_stopping(srv_http *h)
 static mhd_result begin(srv_exchange *x, const char *method, const char *version)
 {
     srv_http *h = x->http;
-    const srv_check_options options = {&h->listener, h->o.routes, h->o.num_routes,
+    const srv_check_options options = {&h->listeners, h->o.routes, h->o.num_routes,
                                        h->o.max_body_bytes};
 
     (void)snprintf(x->method, sizeof x->method, "%s", method);
@@ -529,20 +529,19 @@ static struct MHD_Daemon *start_daemon(srv_http *h)
 attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error *err)
 {
     attn_status rc = ATTN_OK;
-    srv_listener listener;
     pthread_condattr_t monotonic;
-    srv_http *h = NULL;
 
     *out = NULL;
     (void)signal(SIGPIPE, SIG_IGN); /* a client that left is an error code, not the end */
-    ATTN_TRY(srv_listener_open(&listener, o->listen, err));
-    h = calloc(1, sizeof *h);
-    if (h == NULL) {
-        (void)close(listener.fd);
+    srv_http *h = calloc(1, sizeof *h);
+    if (h == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for the HTTP server");
+    rc = srv_listeners_open(&h->listeners, o->listen, o->num_listen, err);
+    if (rc != ATTN_OK) {
+        free(h);
+        return rc;
     }
     h->o = *o;
-    h->listener = listener;
     if (__builtin_add_overflow(o->max_body_bytes, (uint64_t)DISCARD_BYTES, &h->discard_limit))
         h->discard_limit = UINT64_MAX;
     (void)pthread_mutex_init(&h->lock, NULL);
@@ -553,7 +552,7 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
 
     rc = srv_conns_new(
         &h->conns,
-        &(srv_conns_options){.listener = listener,
+        &(srv_conns_options){.listeners = &h->listeners,
                              .max_connections = srv_listener_capacity(o->max_connections),
                              .header_timeout_ms = o->header_timeout_ms,
                              .request_timeout_ms = o->request_timeout_ms,
@@ -563,7 +562,7 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
                              .arg = h},
         err);
     if (rc != ATTN_OK)
-        (void)close(listener.fd);
+        srv_listeners_close(&h->listeners);
     if (rc == ATTN_OK && (h->daemon = start_daemon(h)) == NULL)
         rc = attn_fail(err, ATTN_EIO, "cannot start the HTTP threads");
     if (rc == ATTN_OK)
@@ -579,9 +578,9 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
     return ATTN_OK;
 }
 
-const char *srv_http_url(const srv_http *h)
+const char *srv_http_url(const srv_http *h, size_t i)
 {
-    return h->listener.url;
+    return i < h->listeners.n ? h->listeners.item[i].url : NULL;
 }
 
 void srv_http_quiesce(srv_http *h)

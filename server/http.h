@@ -74,7 +74,8 @@ typedef struct {
 } srv_outcome;
 
 typedef struct {
-    const char *listen; /* "HOST:PORT", "[::]:PORT"; port 0 = any */
+    const char *const *listen; /* "HOST:PORT", "[::]:PORT", "unix:/PATH"; port 0 = any */
+    size_t num_listen;         /* 1 to 16 */
     unsigned io_threads;
     unsigned max_connections;
     uint64_t max_body_bytes;
@@ -92,10 +93,11 @@ typedef struct {
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
 ATTN_NODISCARD attn_status srv_http_start(srv_http **out, const srv_http_options *o,
                                           attn_error *err);
-const char *srv_http_library_version(void);  /* of libmicrohttpd, at run time */
-const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the real address */
+const char *srv_http_library_version(void); /* of libmicrohttpd, at run time */
+/* "http://127.0.0.1:41234" or "unix:/PATH": the real address of each listener; NULL = there is no such one. */
+const char *srv_http_url(const srv_http *h, size_t i);
 
-/* Shutdown in steps: quiesce closes the listening socket (what is connected goes on, each answer says
+/* Shutdown in steps: quiesce closes the listening sockets (what is connected goes on, each answer says
  * Connection: close); wait returns when no exchange is left or timeout_ms has passed, and how many are
  * left; stop waits like that, then ends all and returns how many were cut. Every suspended exchange
  * must be resumed, before or during stop. Called from one thread. */

@@ -211,7 +211,28 @@ static bool host_is(const char *host, size_t n, const char *name)
     return strlen(name) == n && strncasecmp(host, name, n) == 0;
 }
 
-static void check_host(srv_exchange *x, const char *host, const srv_listener *l)
+/* Loopback's own names, and those that listeners were given. */
+static bool is_ours(const char *host, size_t n, const srv_listeners *l)
+{
+    if (host_is(host, n, "localhost") || host_is(host, n, "127.0.0.1") || host_is(host, n, "[::1]"))
+        return true;
+    bool v6 = host[0] == '[' && n >= 2;
+    for (size_t i = 0; i < l->n; i++) {
+        if (!l->item[i].local && host_is(host + v6, v6 ? n - 2 : n, l->item[i].host))
+            return true;
+    }
+    return false;
+}
+
+static bool on_loopback_only(const srv_listeners *l)
+{
+    bool only = true;
+    for (size_t i = 0; i < l->n; i++)
+        only = only && (l->item[i].loopback || l->item[i].local);
+    return only;
+}
+
+static void check_host(srv_exchange *x, const char *host, const srv_listeners *l)
 {
     if (host == NULL) {
         if (!x->http_1_0) {
@@ -220,17 +241,15 @@ static void check_host(srv_exchange *x, const char *host, const srv_listener *l)
         }
         return;
     }
-    if (!l->loopback)
+    /* No page of a browser reaches a unix socket. */
+    if (srv_conn_local(x->conn) || !on_loopback_only(l))
         return;
     const char *end = host[0] == '[' ? strchr(host, ']') : NULL;
     size_t n = end != NULL ? (size_t)(end - host) + 1 : strcspn(host, ":");
     const char *port = host + n;
     bool port_ok =
         *port == '\0' || (*port == ':' && strspn(port + 1, "0123456789") == strlen(port + 1));
-    bool named = host_is(host, n, "localhost") || host_is(host, n, "127.0.0.1") ||
-                 host_is(host, n, "[::1]") || host_is(host, n, l->host) ||
-                 (host[0] == '[' && n >= 2 && host_is(host + 1, n - 2, l->host));
-    if (!port_ok || !named)
+    if (!port_ok || !is_ours(host, n, l))
         srv_reply_refuse(x, 403, "host_not_allowed",
                          "this server listens on loopback only and is not called by that Host");
 }
@@ -352,7 +371,7 @@ void srv_check(srv_exchange *x, const srv_check_options *o)
         check_target(x, authority, sizeof authority);
     if (x->reply.status == 0)
         check_host(x, authority[0] != '\0' ? authority : srv_header_find(x, "Host", NULL),
-                   o->listener);
+                   o->listeners);
     if (x->reply.status == 0)
         check_route(x, o);
     if (x->reply.status == 0)

@@ -125,11 +125,16 @@ static void log_start(const loaded *l, const cfg_config *c)
     }
 }
 
-static void log_ready(const loaded *l, const cfg_config *c, const char *url)
+static void log_ready(const loaded *l, const cfg_config *c, const srv_http *http)
 {
+    const char *url;
+
+    for (size_t i = 1; (url = srv_http_url(http, i)) != NULL; i++)
+        srv_log(SRV_LOG_INFO, "listen", "listening here, too",
+                (srv_log_field[]){SRV_STR("url", url)}, 1);
     srv_log(SRV_LOG_INFO, "ready", "serving",
-            (srv_log_field[]){SRV_STR("url", url), SRV_STR("version", ATTND_VERSION),
-                              SRV_INT("threads", l->app.workers),
+            (srv_log_field[]){SRV_STR("url", srv_http_url(http, 0)),
+                              SRV_STR("version", ATTND_VERSION), SRV_INT("threads", l->app.workers),
                               SRV_STR("pinned", c->pin ? "yes" : "no"),
                               SRV_STR("kernels", attn_kernels.isa), SRV_STR("blas", l->blas.config),
                               SRV_STR("blas_core", l->blas.core),
@@ -272,7 +277,8 @@ int srv_serve(const cfg_config *c)
         goto done;
     srv_routes(&l.table, (srv_parts){.metrics = c->metrics, .docs = c->docs, .ui = c->ui});
     srv_http_options o = {
-        .listen = c->server.listen.item[0],
+        .listen = (const char *const *)c->server.listen.item,
+        .num_listen = c->server.listen.n,
         .io_threads = (unsigned)c->server.io_threads,
         .max_connections = (unsigned)c->server.max_connections,
         .max_body_bytes = c->server.max_body_bytes,
@@ -286,8 +292,9 @@ int srv_serve(const cfg_config *c)
     };
     if (start_metrics(&l, &o, &err) != ATTN_OK || srv_http_start(&http, &o, &err) != ATTN_OK)
         goto done;
-    log_ready(&l, c, srv_http_url(http));
-    (void)printf("attnd ready on %s\n", srv_http_url(http));
+    log_ready(&l, c, http);
+    (void)printf("attnd ready on %s\n",
+                 srv_http_url(http, 0)); /* this line is promised, and one only */
     (void)fflush(stdout);
     wait_and_drain(&l, c, http);
     code = 0;
@@ -327,10 +334,12 @@ int srv_check_config(const cfg_config *c)
     if (rc == ATTN_OK) {
         for (size_t i = 0; i < l.app.num_models; i++)
             print_model(l.app.models[i].model);
+        char *listen = cfg_list_text(&c->server.listen);
         (void)printf("listen: %s, bodies up to %" PRIu64 " bytes, %" PRId64 " connections, %" PRId64
                      " requests in the queue\n",
-                     c->server.listen.item[0], c->server.max_body_bytes, c->server.max_connections,
-                     c->queue_max_requests);
+                     listen != NULL ? listen : "?", c->server.max_body_bytes,
+                     c->server.max_connections, c->queue_max_requests);
+        free(listen);
         (void)printf("threads: %zu (%zu CPUs by affinity, cgroup quota %s), %s\n", l.app.workers,
                      l.limits.affinity, l.limits.quota > 0.0 ? "set" : "none",
                      c->pin ? "pinned" : "not pinned");
