@@ -21,6 +21,7 @@ typedef int mhd_result;
 
 enum {
     DISCARD_BYTES = 64 * 1024 * 1024, /* read past the limit, so that the client sees the answer */
+    STRANGER_BYTES = 64 * 1024,       /* the same, without a key */
     IDLE_TIMEOUT_MS = 60000,
     CONNECTION_BYTES =
         128 * 1024, /* the library's memory for one: header, upload and reply block */
@@ -266,7 +267,7 @@ static mhd_result begin(srv_exchange *x, const char *method, const char *version
 {
     srv_http *h = x->http;
     const srv_check_options options = {&h->listeners, h->o.routes, h->o.num_routes,
-                                       h->o.max_body_bytes};
+                                       h->o.max_body_bytes, h->o.access};
 
     (void)snprintf(x->method, sizeof x->method, "%s", method);
     x->http_1_0 = strcmp(version, "HTTP/1.0") == 0;
@@ -287,7 +288,10 @@ static mhd_result begin(srv_exchange *x, const char *method, const char *version
     }
     if (x->reply.status == 0 || !x->has_body)
         return MHD_YES; /* answered in the last call: the connection stays usable */
-    bool hopeless = x->broken || (!x->chunked && x->content_length > h->discard_limit);
+    /* Of a stranger not much is read, only to throw it away. */
+    uint64_t limit = x->reply.status == 401 ? STRANGER_BYTES : h->discard_limit;
+    bool large = x->chunked ? x->reply.status == 401 : x->content_length > limit;
+    bool hopeless = x->broken || large;
     if (x->expects_continue) /* the body is not sent; the library closes the connection */
         return srv_conn_complete(x->conn) ? queue_reply(x) : MHD_NO;
     if (hopeless)

@@ -12,6 +12,7 @@
 
 #include "core/status.h"
 #include "server/accept.h"
+#include "server/access.h"
 
 typedef struct srv_http srv_http;
 typedef struct srv_exchange srv_exchange;
@@ -41,6 +42,7 @@ typedef struct {
     bool body;
     const srv_media *media; /* with `body`; NULL = application/json as it is, in and out */
     bool quiet;             /* logged at debug only: probes, scrapes */
+    bool open;              /* for everybody, also where there are API keys */
     void (*begin)(srv_exchange *x);
     attn_status (*data)(srv_exchange *x, const char *bytes, size_t n, attn_error *err);
     void (*finish)(srv_exchange *x);
@@ -82,7 +84,8 @@ typedef struct {
     int64_t header_timeout_ms, request_timeout_ms;
     const srv_route *routes;
     size_t num_routes;
-    void *app; /* srv_http_app() */
+    srv_access *access; /* lives longer; NULL = no keys, no certificate */
+    void *app;          /* srv_http_app() */
     /* Told of every exchange that is over, on any thread, before its route's `end`; NULL = not
      * wanted. */
     void (*observe)(void *app, const srv_outcome *outcome);

@@ -254,6 +254,42 @@ static void check_host(srv_exchange *x, const char *host, const srv_listeners *l
                          "this server listens on loopback only and is not called by that Host");
 }
 
+/* --- API keys --- */
+
+/* The key of "Authorization: Bearer KEY", or NULL. */
+static const char *bearer(const char *value)
+{
+    if (strncasecmp(value, "Bearer ", 7) != 0)
+        return NULL;
+    return value + 7 + strspn(value + 7, " ");
+}
+
+static bool is_known(srv_access *access, const char *key)
+{
+    size_t n = strlen(key);
+    while (n > 0 && (key[n - 1] == ' ' || key[n - 1] == '\t'))
+        n--;
+    return srv_access_knows(access, key, n);
+}
+
+static void check_key(srv_exchange *x, srv_access *access)
+{
+    size_t bearers = 0, keys = 0;
+    const char *authorization = srv_header_find(x, "Authorization", &bearers);
+    const char *key = srv_header_find(x, "X-API-Key", &keys);
+
+    if (access == NULL || !srv_access_has_keys(access) || x->route->open)
+        return;
+    const char *token = bearers == 1 ? bearer(authorization) : NULL;
+    if ((token != NULL && is_known(access, token)) || (keys == 1 && is_known(access, key)))
+        return;
+    srv_http_set_header(x, "WWW-Authenticate", "Bearer");
+    srv_reply_refuse(x, 401, "unauthorized",
+                     bearers + keys == 0 ? "an API key is needed: \"Authorization: Bearer KEY\" or "
+                                           "\"X-API-Key: KEY\""
+                                         : "the API key is not one of this server's");
+}
+
 /* --- route, media types --- */
 
 static void check_route(srv_exchange *x, const srv_check_options *o)
@@ -374,6 +410,8 @@ void srv_check(srv_exchange *x, const srv_check_options *o)
                    o->listeners);
     if (x->reply.status == 0)
         check_route(x, o);
+    if (x->reply.status == 0)
+        check_key(x, o->access);
     if (x->reply.status == 0)
         check_body(x, o->max_body_bytes);
     if (x->route == NULL || !x->route->body)

@@ -184,6 +184,7 @@ typedef struct {
     const srv_route *routes;
     size_t num_routes;
     uint64_t max_body_bytes;
+    srv_access *access; /* NULL = there are no keys */
 } srv_check_options;
 
 void srv_check(srv_exchange *x, const srv_check_options *o);

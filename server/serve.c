@@ -33,6 +33,7 @@ typedef struct {
     size_t weights_bytes;
     srv_metrics_label build[6];
     srv_route_table table;
+    srv_access *access;
 } loaded;
 
 static void unload(loaded *l)
@@ -44,6 +45,7 @@ static void unload(loaded *l)
         free(l->app.models[i].stats);
     }
     free(l->app.models);
+    srv_access_free(l->access);
 }
 
 static attn_status load_demo(srv_served *served, attn_error *err)
@@ -84,6 +86,9 @@ static attn_status load_models(loaded *l, const cfg_config *c, attn_error *err)
 
 static attn_status load(loaded *l, const cfg_config *c, attn_error *err)
 {
+    const srv_access_options access = {.keys_file = c->auth.keys_file};
+
+    ATTN_TRY(srv_access_new(&l->access, &access, err));
     attn_limits_read(&l->limits, "");
     l->app.workers = c->threads > 0 ? (size_t)c->threads : l->limits.threads;
     l->app.request_timeout_ms = c->server.request_timeout_ms;
@@ -275,7 +280,10 @@ int srv_serve(const cfg_config *c)
     if (attn_pool_new(&l.pool, l.app.workers, c->pin, &err) != ATTN_OK ||
         srv_infer_start(&l.app.infer, l.pool, (size_t)c->queue_max_requests, &err) != ATTN_OK)
         goto done;
-    srv_routes(&l.table, (srv_parts){.metrics = c->metrics, .docs = c->docs, .ui = c->ui});
+    srv_routes(&l.table, (srv_parts){.metrics = c->metrics,
+                                     .docs = c->docs,
+                                     .ui = c->ui,
+                                     .open_metrics = !c->auth.protect_metrics});
     srv_http_options o = {
         .listen = (const char *const *)c->server.listen.item,
         .num_listen = c->server.listen.n,
@@ -286,6 +294,7 @@ int srv_serve(const cfg_config *c)
         .request_timeout_ms = c->server.request_timeout_ms,
         .routes = l.table.routes,
         .num_routes = l.table.n,
+        .access = l.access,
         .app = &l.app,
         .observe = observe,
         .retry_after_s = srv_app_retry_after_s,
