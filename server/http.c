@@ -185,6 +185,11 @@ static struct MHD_Response *make_response(srv_exchange *x)
     return response;
 }
 
+static bool add_field(void *arg, const char *name, const char *value)
+{
+    return MHD_add_response_header(arg, name, value) == MHD_YES;
+}
+
 static bool add_headers(const srv_exchange *x, struct MHD_Response *response)
 {
     const srv_reply *r = &x->reply;
@@ -197,12 +202,7 @@ static bool add_headers(const srv_exchange *x, struct MHD_Response *response)
         ok = ok && MHD_add_response_header(response, "Connection", "close") == MHD_YES;
     if (x->route != NULL && x->route->body && srv_reply_timing(x, timing))
         ok = ok && MHD_add_response_header(response, "Server-Timing", timing) == MHD_YES;
-    for (const char *name = r->extra; ok && name < r->extra + r->extra_used;) {
-        const char *value = name + strlen(name) + 1;
-        ok = MHD_add_response_header(response, name, value) == MHD_YES;
-        name = value + strlen(value) + 1;
-    }
-    return ok;
+    return ok && srv_reply_put(x, add_field, response);
 }
 
 static mhd_result queue_reply(srv_exchange *x)
@@ -266,8 +266,6 @@ static bool enter_unless_stopping(srv_http *h)
 static mhd_result begin(srv_exchange *x, const char *method, const char *version)
 {
     srv_http *h = x->http;
-    const srv_check_options options = {&h->listeners, h->o.routes, h->o.num_routes,
-                                       h->o.max_body_bytes, h->o.access};
 
     (void)snprintf(x->method, sizeof x->method, "%s", method);
     x->http_1_0 = strcmp(version, "HTTP/1.0") == 0;
@@ -278,7 +276,7 @@ static mhd_result begin(srv_exchange *x, const char *method, const char *version
     srv_request_id(x->request_id, srv_header_find(x, "X-Request-Id", NULL));
     const char *expect = srv_header_find(x, "Expect", NULL);
     x->expects_continue = expect != NULL && strcasecmp(expect, "100-continue") == 0 && !x->http_1_0;
-    srv_check(x, &options);
+    srv_check(x, &h->o, &h->listeners);
     if (!srv_conn_header(x->conn, x, x->has_body))
         return MHD_NO;
     if (x->reply.status == 0) {

@@ -82,6 +82,13 @@ typedef struct {
     unsigned max_connections;
     uint64_t max_body_bytes;
     int64_t header_timeout_ms, request_timeout_ms;
+    const char *base_path; /* in front of every route's; NULL or "" = nothing */
+    /* What Host may be, without a port, IPv6 in brackets; "*" = anything. None: loopback's names where all listeners are
+     * on loopback, else anything. A unix socket takes anything. */
+    const char *const *hosts;
+    size_t num_hosts;
+    const char *const *origins; /* whose pages may ask, or "*" alone */
+    size_t num_origins;
     const srv_route *routes;
     size_t num_routes;
     srv_access *access; /* lives longer; NULL = no keys, no certificate */

@@ -3,6 +3,7 @@
  *   http_listen.c  the listening sockets
  *   http_conn.c    connections: accepting them, and the time each may take
  *   http_check.c   what is refused before a handler sees the request
+ *   cors.c         what pages of other origins may do
  *   router.c       path to route
  *   http_reply.c   answers, problems
  *   http.c         exchanges: from libmicrohttpd's calls to the handlers and back */
@@ -158,6 +159,8 @@ struct srv_exchange {
     srv_coding body_coding;
     srv_param param[SRV_MAX_PARAMS];
     size_t num_params;
+    const char *allow_origin; /* of the options, before the clock knows x; NULL = none */
+    bool vary_origin;         /* the answer depends on the Origin */
 
     enum { SRV_AT_HEADER, SRV_AT_BODY, SRV_AT_HANDLER } step;
     bool counted;   /* among the active ones */
@@ -179,15 +182,7 @@ struct srv_exchange {
 };
 
 /* Refuses with a reply when the request cannot be served; else sets x->route and the parameters. */
-typedef struct {
-    const srv_listeners *listeners;
-    const srv_route *routes;
-    size_t num_routes;
-    uint64_t max_body_bytes;
-    srv_access *access; /* NULL = there are no keys */
-} srv_check_options;
-
-void srv_check(srv_exchange *x, const srv_check_options *o);
+void srv_check(srv_exchange *x, const srv_http_options *o, const srv_listeners *listeners);
 
 /* Request id: the client's when it is well-formed, else a fresh UUIDv7. */
 void srv_request_id(char out[SRV_REQUEST_ID_BYTES], const char *from_client);
@@ -211,7 +206,20 @@ enum { SRV_ALLOW_GET = 1, SRV_ALLOW_POST = 2 };
  * Returns the methods of that path as SRV_ALLOW_ bits, 0 = no such path. */
 unsigned srv_route_find(srv_exchange *x, const srv_route *routes, size_t n, const char *method);
 
+/* --- other origins --- */
+
+/* Takes one field of an answer's header; false: it did not fit, and no more is wanted. */
+typedef bool srv_put_field(void *arg, const char *name, const char *value);
+
+void srv_cors_check(srv_exchange *x, const char *const *origins, size_t n);
+/* Answers the question that comes before a request, if this is one: `methods` as in Allow. */
+void srv_cors_preflight(srv_exchange *x, const char *methods);
+bool srv_cors_put(const srv_exchange *x, srv_put_field *put, void *arg);
+
 /* --- replies --- */
+
+/* All fields of the reply's header that are not in every reply. */
+bool srv_reply_put(const srv_exchange *x, srv_put_field *put, void *arg);
 
 const char *srv_status_phrase(int status);
 
