@@ -12,6 +12,7 @@
 #include <microhttpd.h>
 
 #include "server/log.h"
+#include "server/tls.h"
 
 #if MHD_VERSION >= 0x00097002
 typedef enum MHD_Result mhd_result;
@@ -35,9 +36,9 @@ struct srv_http {
     srv_http_options o;
     srv_listeners listeners; /* opened here, then the connections' */
     srv_conns *conns;
-    struct MHD_Daemon *daemon;
-    atomic_bool draining; /* every answer closes its connection */
-    bool quiesced;        /* by the thread that stops */
+    struct MHD_Daemon *plain, *tls; /* NULL: no listener needs it */
+    atomic_bool draining;           /* every answer closes its connection */
+    bool quiesced;                  /* by the thread that stops */
 
     uint64_t discard_limit; /* of the bytes of a body: so many are read whatever the answer is */
 
@@ -231,6 +232,13 @@ static void cut(srv_exchange *x)
     size_t n = x->reply.read == NULL ? srv_reply_print(x, answer, sizeof answer) : 0;
     x->bytes_out = n > 0 ? x->reply.n : 0;
     x->cut = true;
+    if (srv_conn_secure(x->conn)) {
+        /* Between two calls of this thread the library has nothing half sent. */
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+        if (info != NULL)
+            srv_tls_finish(info->tls_session, answer, n);
+    }
     srv_conn_cut(x->conn, answer, n);
 }
 
@@ -471,7 +479,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
 static bool add_connection(void *arg, int fd, const struct sockaddr *addr, socklen_t n)
 {
     srv_http *h = arg;
-    return MHD_add_connection(h->daemon, fd, addr, n) == MHD_YES;
+    bool secure = h->tls != NULL && addr->sa_family != AF_UNIX;
+    return MHD_add_connection(secure ? h->tls : h->plain, fd, addr, n) == MHD_YES;
 }
 
 static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
@@ -504,7 +513,7 @@ ATTN_PRINTF(2, 0) static void on_library_log(void *cls, const char *format, va_l
 
 /* --- start and stop --- */
 
-static struct MHD_Daemon *start_daemon(srv_http *h)
+static struct MHD_Daemon *start_daemon(srv_http *h, bool secure)
 {
     /* poll, not epoll: libmicrohttpd's epoll is edge-triggered, and a close that comes together with the last
      * bytes is then never seen, so that an abandoned upload holds its memory until the timeout. */
@@ -513,6 +522,15 @@ static struct MHD_Daemon *start_daemon(srv_http *h)
 #if MHD_VERSION >= 0x01000000
     flags |= MHD_USE_PEDANTIC_CHECKS; /* a blank in the target, a bare line feed: 400, no guess */
 #endif
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, NULL},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)SRV_TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL}};
+    srv_tls_callback *retriever = srv_tls_retriever();
+    memcpy(&tls[0].ptr_value, &retriever, sizeof retriever);
+    flags |= secure ? MHD_USE_TLS : 0;
+    if (!secure)
+        tls[0].option = MHD_OPTION_END;
     /* A pool of one is a daemon without a pool. */
     struct MHD_OptionItem pool[] = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)h->o.io_threads, NULL},
                                     {MHD_OPTION_END, 0, NULL}};
@@ -525,7 +543,33 @@ static struct MHD_Daemon *start_daemon(srv_http *h)
         h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIBRARY_CONNECTIONS,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_TIMEOUT_MS / 1000),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_ARRAY, pool,
-        MHD_OPTION_END);
+        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+}
+
+/* Unix sockets never speak TLS: one of the library's daemons for them, another for the rest. */
+static attn_status start_daemons(srv_http *h, bool secure, attn_error *err)
+{
+    bool plain = false, tls = false;
+
+    for (size_t i = 0; i < h->listeners.n; i++) {
+        bool https = secure && !h->listeners.item[i].local;
+        tls = tls || https;
+        plain = plain || !https;
+    }
+    h->plain = plain ? start_daemon(h, false) : NULL;
+    h->tls = tls ? start_daemon(h, true) : NULL;
+    if (plain != (h->plain != NULL) || tls != (h->tls != NULL))
+        return attn_fail(err, ATTN_EIO, "cannot start the HTTP threads");
+    return ATTN_OK;
+}
+
+static void stop_daemons(srv_http *h)
+{
+    if (h->plain != NULL)
+        MHD_stop_daemon(h->plain);
+    if (h->tls != NULL)
+        MHD_stop_daemon(h->tls);
+    h->plain = h->tls = NULL;
 }
 
 attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error *err)
@@ -538,7 +582,8 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
     srv_http *h = calloc(1, sizeof *h);
     if (h == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for the HTTP server");
-    rc = srv_listeners_open(&h->listeners, o->listen, o->num_listen, err);
+    bool secure = o->access != NULL && srv_access_is_secure(o->access);
+    rc = srv_listeners_open(&h->listeners, o->listen, o->num_listen, secure, err);
     if (rc != ATTN_OK) {
         free(h);
         return rc;
@@ -555,6 +600,7 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
     rc = srv_conns_new(
         &h->conns,
         &(srv_conns_options){.listeners = &h->listeners,
+                             .secure = secure,
                              .max_connections = srv_listener_capacity(o->max_connections),
                              .header_timeout_ms = o->header_timeout_ms,
                              .request_timeout_ms = o->request_timeout_ms,
@@ -565,14 +611,12 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
         err);
     if (rc != ATTN_OK)
         srv_listeners_close(&h->listeners);
-    if (rc == ATTN_OK && (h->daemon = start_daemon(h)) == NULL)
-        rc = attn_fail(err, ATTN_EIO, "cannot start the HTTP threads");
+    if (rc == ATTN_OK)
+        rc = start_daemons(h, secure, err);
     if (rc == ATTN_OK)
         rc = srv_conns_start(h->conns, err);
     if (rc != ATTN_OK) {
-        if (h->daemon != NULL)
-            MHD_stop_daemon(h->daemon);
-        h->daemon = NULL;
+        stop_daemons(h);
         srv_http_free(h);
         return rc;
     }
@@ -618,8 +662,7 @@ size_t srv_http_stop(srv_http *h, int64_t timeout_ms)
         (void)pthread_cond_wait(&h->fewer, &h->lock);
     size_t left = h->active;
     (void)pthread_mutex_unlock(&h->lock);
-    MHD_stop_daemon(h->daemon);
-    h->daemon = NULL;
+    stop_daemons(h);
     return left;
 }
 

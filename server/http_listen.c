@@ -40,7 +40,7 @@ static bool split(const char *listen, char *host, size_t host_size, char *port, 
 }
 
 /* Reads back what was bound: the port may have been 0, the name may have had several addresses. */
-static bool describe(srv_listener *l)
+static bool describe(srv_listener *l, bool secure)
 {
     union {
         struct sockaddr any;
@@ -54,7 +54,8 @@ static bool describe(srv_listener *l)
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return false;
     bool v6 = a.any.sa_family == AF_INET6;
-    (void)snprintf(l->url, sizeof l->url, v6 ? "http://[%s]:%s" : "http://%s:%s", host, port);
+    (void)snprintf(l->url, sizeof l->url, v6 ? "%s://[%s]:%s" : "%s://%s:%s",
+                   secure ? "https" : "http", host, port);
     l->loopback =
         v6 ? IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr) : ntohl(a.v4.sin_addr.s_addr) >> 24 == 127;
     return true;
@@ -160,7 +161,8 @@ static attn_status open_local(srv_listener *l, const char *path, attn_error *err
     return ATTN_OK;
 }
 
-attn_status srv_listener_open(srv_listener *l, const char *listen, attn_error *err)
+/* "HOST:PORT", "[HOST]:PORT" or "unix:/PATH". */
+static attn_status open_one(srv_listener *l, const char *listen, bool secure, attn_error *err)
 {
     char port[6];
     struct addrinfo *found = NULL;
@@ -192,7 +194,7 @@ attn_status srv_listener_open(srv_listener *l, const char *listen, attn_error *e
     }
     if (l->fd < 0)
         return attn_fail(err, ATTN_EIO, "cannot listen on %s: %s", listen, strerror(first_errno));
-    if (!describe(l)) {
+    if (!describe(l, secure)) {
         (void)close(l->fd);
         l->fd = -1;
         return attn_fail(err, ATTN_EIO, "cannot listen on %s: its address is not known", listen);
@@ -220,7 +222,7 @@ void srv_listeners_close(srv_listeners *l)
         close_one(&l->item[i]);
 }
 
-attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size_t n,
+attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size_t n, bool secure,
                                attn_error *err)
 {
     *l = (srv_listeners){0};
@@ -228,7 +230,7 @@ attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size
         return attn_fail(err, ATTN_EINVAL, "cannot listen on %zu addresses: 1 to %d are possible",
                          n, SRV_MAX_LISTENERS);
     for (size_t i = 0; i < n; i++) {
-        attn_status rc = srv_listener_open(&l->item[i], listen[i], err);
+        attn_status rc = open_one(&l->item[i], listen[i], secure, err);
         if (rc != ATTN_OK) {
             srv_listeners_close(l);
             return rc;

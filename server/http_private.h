@@ -47,11 +47,10 @@ typedef struct {
     size_t n;
 } srv_listeners;
 
-/* "HOST:PORT", "[HOST]:PORT" or "unix:/PATH". A unix socket's file that nobody listens on any more is
- * replaced; the new one is for the daemon's user and group. */
-ATTN_NODISCARD attn_status srv_listener_open(srv_listener *l, const char *listen, attn_error *err);
+/* Each "HOST:PORT", "[HOST]:PORT" or "unix:/PATH". A unix socket's file that nobody listens on any more is
+ * replaced; the new one is for the daemon's user and group. `secure`: https on all but unix sockets. */
 ATTN_NODISCARD attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size_t n,
-                                              attn_error *err);
+                                              bool secure, attn_error *err);
 void srv_listeners_close(srv_listeners *l);
 
 /* Raises the limit of open files as far as allowed and returns how many connections fit below it,
@@ -69,6 +68,7 @@ typedef struct srv_conn srv_conn;
 
 typedef struct {
     srv_listeners *listeners; /* lives longer; closed by us, once _new succeeded */
+    bool secure;              /* TLS on all but unix sockets */
     unsigned max_connections;
     int64_t header_timeout_ms, request_timeout_ms, idle_timeout_ms;
     /* Gives the connection to the HTTP library, which closes fd in any case. */
@@ -93,7 +93,8 @@ void srv_conn_close(srv_conns *c, srv_conn *conn); /* before fd is closed; conn 
 const char *srv_conn_peer(const srv_conn *conn);
 
 int srv_conn_socket(const srv_conn *conn);
-bool srv_conn_local(const srv_conn *conn); /* it came through a unix socket */
+bool srv_conn_local(const srv_conn *conn);  /* it came through a unix socket */
+bool srv_conn_secure(const srv_conn *conn); /* it speaks TLS */
 
 void srv_conn_line(srv_conn *conn); /* a request line was read */
 /* The header is read; with `body`, the clock of the body starts. False: this connection was cut. */
@@ -106,7 +107,8 @@ void srv_conn_answer(srv_conn *conn, bool wait);
 void srv_conn_done(srv_conn *conn); /* the exchange is over: x is not used any more */
 
 /* Answers in the middle of an upload, which the library cannot: sends a complete answer, ends our
- * side of the stream and leaves the client a second to read it before the connection is closed. */
+ * side of the stream and leaves the client a second to read it before the connection is closed. With TLS the caller has
+ * sent it, by way of the session. */
 void srv_conn_cut(srv_conn *conn, const char *answer, size_t n);
 
 /* --- exchanges --- */

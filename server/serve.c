@@ -86,7 +86,9 @@ static attn_status load_models(loaded *l, const cfg_config *c, attn_error *err)
 
 static attn_status load(loaded *l, const cfg_config *c, attn_error *err)
 {
-    const srv_access_options access = {.keys_file = c->auth.keys_file};
+    const srv_access_options access = {.keys_file = c->auth.keys_file,
+                                       .certificate_file = c->tls.certificate_file,
+                                       .key_file = c->tls.key_file};
 
     ATTN_TRY(srv_access_new(&l->access, &access, err));
     attn_limits_read(&l->limits, "");

@@ -322,6 +322,14 @@ static void every_path_stands_below_the_prefix(void **state)
     raw_free(&a);
     assert_status(d, "POST /team/attnd", 404);
     assert_status(d, "OPTIONS *", 204);
+
+    static const char *const places[] = {"/team/attnd", "/team/attnd/", "/team/attnd/health/ready"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        (void)snprintf(line, sizeof line, "%s%s", daemon_url(d), places[i]);
+        test_command c = command_succeed(COMMAND("healthcheck", "--url", line));
+        command_free(&c);
+    }
+    command_refuse(COMMAND("healthcheck", "--url", daemon_url(d)), 1, COMMAND("404"));
     daemon_stop(d);
 }
 
