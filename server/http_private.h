@@ -35,6 +35,7 @@ typedef struct {
     int fd;         /* -1 = closed */
     bool loopback;  /* bound to a loopback address */
     bool local;     /* a unix socket */
+    bool adopted;   /* opened by another process, which keeps it */
     char host[256]; /* the name or address that was asked for, without brackets; "" with `local` */
     char url[320];  /* of the address that was bound; "unix:/PATH" with `local` */
     dev_t device;   /* of a unix socket's file, */
@@ -51,7 +52,14 @@ typedef struct {
 ATTN_NODISCARD attn_status srv_listener_open(srv_listener *l, const char *listen, attn_error *err);
 ATTN_NODISCARD attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size_t n,
                                               attn_error *err);
+/* Takes sockets first, first + 1, ... that another process has bound and listens on. */
+ATTN_NODISCARD attn_status srv_listeners_adopt(srv_listeners *l, int first, size_t n,
+                                               attn_error *err);
 void srv_listeners_close(srv_listeners *l);
+
+/* Nobody can connect any more. Who has, or is just about to, can still be accepted, but for adopted ones: who waits
+ * there is for the process that listens next. */
+void srv_listeners_refuse(srv_listeners *l);
 
 /* Raises the limit of open files as far as allowed and returns how many connections fit below it,
  * at most `wanted`. Says in the log when that is fewer. */
@@ -83,7 +91,10 @@ ATTN_NODISCARD attn_status srv_conns_new(srv_conns **out, const srv_conns_option
 ATTN_NODISCARD attn_status srv_conns_start(srv_conns *c,
                                            attn_error *err); /* from here on it accepts */
 void srv_conns_quiesce(
-    srv_conns *c);                 /* after start; returns when the listening sockets are closed */
+    srv_conns *c); /* after start; returns when the listening sockets are closed */
+/* For how long there may yet be a request from who is connected: 0 when there is nobody, or when nobody came and no
+ * exchange ended for a moment. */
+int64_t srv_conns_expect_ms(srv_conns *c);
 void srv_conns_free(srv_conns *c); /* no connection is left; takes NULL */
 
 /* A connection's life, told by the I/O threads. NULL: no memory. */
