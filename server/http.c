@@ -274,7 +274,10 @@ static mhd_result begin(srv_exchange *x, const char *method, const char *version
     enter(h, &h->active);
     if (!collect_headers(x))
         return MHD_NO;
+    size_t parents = 0;
+    const char *parent = srv_header_find(x, "traceparent", &parents);
     srv_request_id(x->request_id, srv_header_find(x, "X-Request-Id", NULL));
+    srv_trace_begin(&x->trace, parents == 1 ? parent : NULL);
     const char *expect = srv_header_find(x, "Expect", NULL);
     x->expects_continue = expect != NULL && strcasecmp(expect, "100-continue") == 0 && !x->http_1_0;
     srv_check(x, &options);
@@ -400,6 +403,8 @@ static void log_exchange(const srv_exchange *x, double seconds,
         return;
     const srv_log_field fields[] = {
         SRV_STR("request_id", x->request_id),
+        SRV_STR("trace_id", x->trace.trace_id),
+        SRV_STR("span_id", x->trace.span_id),
         SRV_STR("method", x->method),
         SRV_STR("route", x->route != NULL ? x->route->path : SRV_NO_ROUTE),
         SRV_INT("status", x->reply.status),

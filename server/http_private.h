@@ -19,6 +19,7 @@
 
 #include "server/clock.h"
 #include "server/http.h"
+#include "server/trace.h"
 
 enum {
     SRV_MAX_LISTENERS = 16,
@@ -153,6 +154,7 @@ struct srv_exchange {
     void *user;
     double started_s;
     char request_id[SRV_REQUEST_ID_BYTES];
+    srv_trace trace;
 
     char method[32]; /* cut off there: it is none of ours then */
     bool http_1_0;
