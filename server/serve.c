@@ -229,6 +229,7 @@ static void drain(loaded *l, const cfg_config *c, srv_http *http)
 static attn_status start(loaded *l, const cfg_config *c, srv_http **http, attn_error *err)
 {
     int passed = 0;
+    size_t num_passed = srv_notify_sockets(&passed);
 
     ATTN_TRY(attn_pool_new(&l->pool, l->app.workers, c->pin, err));
     ATTN_TRY(srv_infer_start(&l->app.infer, l->pool, (size_t)c->queue_max_requests, err));
@@ -236,8 +237,8 @@ static attn_status start(loaded *l, const cfg_config *c, srv_http **http, attn_e
     l->app.admin = c->admin;
     srv_routes(&l->table, (srv_parts){.metrics = c->metrics, .docs = c->docs, .ui = c->ui});
     const srv_http_options o = {
-        .num_passed = srv_notify_sockets(&passed),
         .passed = passed,
+        .num_passed = num_passed,
         .listen = (const char *const *)c->server.listen.item,
         .num_listen = c->server.listen.n,
         .io_threads = (unsigned)c->server.io_threads,
