@@ -22,8 +22,8 @@ PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.event zope.interface brotli python-rapidjson
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
-DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
-DEPS_DEB   := $(DEPS_BUILD) debhelper dpkg-dev pkgconf
+DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
+DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
 DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
 PKGS       := libmicrohttpd jansson openblas libzip zlib libpng
 TEST_PKGS  := cmocka libcurl
@@ -274,7 +274,7 @@ arm64-tests:
 # --- checks ---------------------------------------------------------------------------------
 ALL_C := $(wildcard core/*.[ch] config/*.[ch] server/*.[ch] tests/*.[ch] tests/*/*.[ch])
 
-lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, include rules
+lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, gcc -fanalyzer, cppcheck, include rules
 	@tests/lint.sh
 
 fmt: ## format every C file
