@@ -15,7 +15,7 @@ B       := $(VARIANT)
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
-              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev
+              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev
 DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
 PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 # Later ones want a newer numpy than Debian 12 has. Of what it names as its needs only these are used.
@@ -25,7 +25,7 @@ DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
 DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
 DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
-PKGS       := libmicrohttpd jansson openblas libzip zlib libpng
+PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls
 TEST_PKGS  := cmocka libcurl
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \

@@ -6,6 +6,7 @@
 #include "tests/inflight.h"
 #include "tests/rawhttp.h"
 #include "tests/schema.h"
+#include "tests/scratch.h"
 #include "tests/oip_wire.h"
 
 #include <setjmp.h>
@@ -46,8 +47,9 @@ static int start(void **state)
     test_daemon *d = daemon_start(COMMAND("serve"));
     const char *path, *method;
     json_t *item, *one;
-    (void)state;
 
+    if (scratch_setup(state) != 0)
+        return -1;
     document_ = described_document(d);
     daemon_stop(d);
     json_object_foreach(json_object_get(document_, "paths"), path, item)
@@ -71,9 +73,8 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-    (void)state;
     json_decref(document_);
-    return 0;
+    return scratch_teardown(state);
 }
 
 static operation *operation_of(const char *path)
@@ -221,6 +222,23 @@ static void provoke_by_request(const test_daemon *d)
         a = ask(d, o, target, "", NULL);
         see(o, &a, 404);
     }
+}
+
+/* With keys, no answer but 401 where the document lists it. */
+static void provoke_keys(void)
+{
+    char option[300];
+    (void)snprintf(option, sizeof option, "auth.keys_file=%s", scratch_write("keys", "k", 1));
+    test_daemon *d = daemon_start(COMMAND("serve", "--set", option));
+    for (size_t i = 0; i < num_operations; i++) {
+        operation *o = &operations[i];
+        raw_answer a = ask(d, o, o->real, "", NULL);
+        if (lists(o, 401))
+            see(o, &a, 401);
+        else
+            see(o, &a, 200);
+    }
+    daemon_stop(d);
 }
 
 /* --- what time and load bring --- */
@@ -396,6 +414,7 @@ static void every_listed_status_is_given_and_no_other(void **state)
 
     provoke_by_request(d); /* a status that is not listed fails right there */
     daemon_stop(d);
+    provoke_keys();
     provoke_timeouts();
     provoke_busy();
     provoke_deadlines();
