@@ -22,6 +22,7 @@ PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.event zope.interface brotli python-rapidjson
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
+DEPS_COVERAGE := $(DEPS_TEST) gcovr
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
 DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
 DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
@@ -70,7 +71,7 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test arm64 lint asan tsan floats check-openapi bench bench-json bench-peers bench-service soak \
+.PHONY: all run test arm64 lint asan tsan coverage deps-coverage floats check-openapi bench bench-json bench-peers bench-service soak \
         fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
         compile tests \
         arm64-tests
@@ -139,6 +140,8 @@ deps-deb:
 	$(call need,$(DEPS_DEB))
 deps-openapi:
 	$(call need,$(DEPS_OPENAPI))
+deps-coverage:
+	$(call need,$(DEPS_COVERAGE))
 deps-lint:
 	$(call need,$(DEPS_LINT))
 
@@ -245,6 +248,16 @@ asan: deps-lint deps-python ## the tests under AddressSanitizer and UBSan
 tsan: deps-lint deps-python ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
+
+# Lines that the tests run, with exact counts from all threads; what a killed daemon ran is lost.
+coverage: deps-coverage deps-python ## the tests, counting lines: core and server have to reach 90 %
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-coverage SAN='--coverage -fprofile-update=atomic' tests
+	@find build-coverage -name '*.gcda' -delete
+	@tests/run.sh build-coverage $(ONLY)
+	@for d in core server config; do \
+	  gcovr -r . --object-directory build-coverage --filter "$$d/" --exclude '.*/make_docs.c' --exclude-throw-branches \
+	    --fail-under-line 90 --txt build-coverage/$$d.txt --txt-metric line || exit 1; \
+	  tail -3 build-coverage/$$d.txt | sed -n "s/^TOTAL/$$d/p"; done
 
 check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
 	@$(MAKE) --no-print-directory $(JOBS) compile
