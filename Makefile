@@ -201,7 +201,7 @@ $(B)/config/make_docs: $(B)/config/make_docs.o
 	$(CC) $(LDFLAGS_ALL) -o $@ $^
 
 $(B)/attnd.json.5: config/attnd.json.5 $(B)/config/make_docs
-	$(B)/config/make_docs man | sed -e '/^@KEYS@$$/r /dev/stdin' -e '/^@KEYS@$$/d' $< >$@
+	$(B)/config/make_docs man <$< >$@ || { rm -f $@; exit 1; }
 
 # Commands and what they take are as --help has them.
 $(B)/attnd.bash: config/attnd.bash $(B)/config/make_docs $(B)/attnd
