@@ -71,7 +71,7 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test arm64 lint asan tsan coverage deps-coverage floats check-openapi bench bench-json bench-peers bench-service soak \
+.PHONY: all run test arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-peers bench-service soak \
         fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
         compile tests \
         arm64-tests
@@ -262,6 +262,9 @@ coverage: deps-coverage deps-python ## the tests, counting lines: core and serve
 check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
 	@$(MAKE) --no-print-directory $(JOBS) compile
 	@tests/openapi/check.sh --all $(B)
+
+check-release: ## build and test on another Debian in a chroot, as root (RELEASE=trixie)
+	@tests/release.sh $(or $(RELEASE),trixie) $(ONLY)
 
 floats: deps-test ## print all 2^32 floats and read them back; some minutes
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_floats
