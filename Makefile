@@ -71,7 +71,7 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-peers bench-service soak \
+.PHONY: all run test arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-encoder bench-peers bench-service soak \
         fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
         compile tests \
         arm64-tests
@@ -338,6 +338,13 @@ $(B)/tests/bench_json: $(B)/tests/bench_json.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/
 bench-json: deps-build ## time reading and writing tensors as JSON, and jansson
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_json
 	@$(B)/tests/bench_json $(ARGS)
+
+$(B)/tests/bench_encoder: $(B)/tests/bench_encoder.o $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+bench-encoder: deps-build ## time a whole encoder (MODEL: its folder; ARGS: lengths, or mixed)
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_encoder
+	@$(B)/tests/bench_encoder $(MODEL) $(or $(ARGS),16 128 mixed)
 
 # The peers' scripts lie beside this tree; their README says what they install.
 PEERS_DIR := $(or $(ATTND_SHARED),../shared)/peers
