@@ -364,7 +364,10 @@ static mhd_result on_request(void *cls, struct MHD_Connection *mhd, const char *
         return MHD_NO; /* no memory: said by on_line() */
     if (x->step == SRV_AT_HEADER) {
         x->step = SRV_AT_BODY;
-        return begin(x, method, version);
+        mhd_result rc = begin(x, method, version);
+        /* Left to itself the library asks for the body that is not there, and takes the next request for it. */
+        bool at_once = rc == MHD_YES && x->expects_continue && !x->has_body;
+        return at_once ? answer(x) : rc;
     }
     if (*n > 0) {
         mhd_result rc = take_body(x, data, *n);
