@@ -582,6 +582,11 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
     return ATTN_OK;
 }
 
+bool srv_http_adopt(srv_http *h, int fd)
+{
+    return srv_conns_adopt(h->conns, fd);
+}
+
 const char *srv_http_url(const srv_http *h)
 {
     return h->listener.url;

@@ -95,6 +95,10 @@ ATTN_NODISCARD attn_status srv_http_start(srv_http **out, const srv_http_options
 const char *srv_http_library_version(void);  /* of libmicrohttpd, at run time */
 const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the real address */
 
+/* Serves a connected stream socket as if it had been accepted, from any thread; it is closed in any case. False: every
+ * connection is in use, or there is no memory. */
+bool srv_http_adopt(srv_http *h, int fd);
+
 /* Shutdown in steps: quiesce closes the listening socket (what is connected goes on, each answer says
  * Connection: close); wait returns when no exchange is left or timeout_ms has passed, and how many are
  * left; stop waits like that, then ends all and returns how many were cut. Every suspended exchange

@@ -67,6 +67,7 @@ ATTN_NODISCARD attn_status srv_conns_new(srv_conns **out, const srv_conns_option
                                          attn_error *err);
 ATTN_NODISCARD attn_status srv_conns_start(srv_conns *c,
                                            attn_error *err); /* from here on it accepts */
+bool srv_conns_adopt(srv_conns *c, int fd);                  /* as srv_http_adopt() */
 void srv_conns_quiesce(srv_conns *c); /* after start; returns when the listening socket is closed */
 void srv_conns_free(srv_conns *c);    /* no connection is left; takes NULL */
 
