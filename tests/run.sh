@@ -78,19 +78,35 @@ openapi() {
     esac
 }
 
-# The example clients whose languages are installed.
-clients() {
-    local rc
-    tests/clients/run.sh "$build" >"$log" 2>&1
-    rc=$?
-    [ $rc -eq 0 ] || grep -q '^FAIL' "$log" || echo "FAIL clients: exit $rc" >>"$log"
+# The fuzz targets: what they have met, and with clang's fuzzer half a minute more of each.
+fuzzing() {
+    tests/fuzz/run.sh "$build" >"$log" 2>&1
+    count_lines $?
+    if [ -d build-fuzz ]; then
+        FUZZ_SECONDS=${FUZZ_SECONDS:-30} tests/fuzz/run.sh "$build" build-fuzz >"$log" 2>&1
+        count_lines $?
+    else
+        echo "skipped: fuzzing: clang with libFuzzer (libclang-rt-dev) is not installed; inputs were replayed"
+    fi
+}
+
+# Adds up "ok ..." and "FAIL ..." of the log; `rc` tells of a failure without a line.
+count_lines() { # rc
+    [ "$1" -eq 0 ] || grep -q '^FAIL' "$log" || echo "FAIL: exit $1" >>"$log"
     passed=$((passed + $(grep -c '^ok ' "$log"))) failed=$((failed + $(grep -c '^FAIL' "$log")))
     cat "$log"
+}
+
+# The example clients whose languages are installed.
+clients() {
+    tests/clients/run.sh "$build" >"$log" 2>&1
+    count_lines $?
 }
 
 if [ $# -gt 0 ]; then names=("$@"); else names=($(programs)); fi
 for n in "${names[@]}"; do run "$n"; done
 [ -z "$all" ] || clients
+[ -z "$all" ] || fuzzing
 [ -z "$all" ] || openapi
 [ -z "$all" ] || each_kind_of_kernels
 # OpenBLAS has kernels of its own for each processor, and some make more of a row's company than others.
