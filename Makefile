@@ -182,13 +182,19 @@ $(B)/tests/unit/test_infer: TEST_LDFLAGS := -Wl,--wrap=srv_request_step
 $(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
 	$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $^ $(LIBS) $(TEST_LIBS)
 
+# What lets the daemon's library calls fail; the sanitizers have a malloc of their own.
+FAULTS := $(if $(SAN),,$(B)/tests/libfaults.so)
+$(B)/tests/libfaults.so: tests/preload/fault_library.c tests/faults.h $(B)/.flags
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -fPIE -Wpedantic,$(CFLAGS_ALL)) -fPIC -shared -o $@ $< -ldl
+
 # The browser's tests: node runs them. Sanitizers would only slow the daemon behind the page.
 $(WEB_TESTS): $(B)/%: %.mjs
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\nexec node %s "$$@" 2>&1\n' $< >$@ && chmod +x $@
 	@command -v node >/dev/null || printf '#!/bin/sh\necho "skipped: browser tests: node is not installed"\n' >$@
 
-tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN) $(FUZZ_BIN) $(if $(SAN),,$(WEB_TESTS))
+tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN) $(FAULTS) $(FUZZ_BIN) $(if $(SAN),,$(WEB_TESTS))
 
 test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
 	@$(MAKE) --no-print-directory $(WEB_TESTS)
@@ -306,9 +312,10 @@ bench-service: all ## time the daemon against node with onnxruntime, where that 
 	if [ -n "$$missing" ]; then echo "skipped: services: make bench-service needs $$missing"; \
 	else ATTND=$(B)/attnd SERVERS="$${SERVERS:-node attnd}" $(PEERS_DIR)/service.sh; fi
 
-soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600)
+soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600), every fault, thousands of random cases
 	@$(MAKE) --no-print-directory $(JOBS) tests
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_TIMEOUT=100000 tests/run.sh $(B) tests/http/test_soak
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
+	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults soak)
 
 clean: ## remove what was built
 	rm -rf build build-*
