@@ -12,6 +12,7 @@
 
 #include "core/status.h"
 #include "server/accept.h"
+#include "server/access.h"
 
 typedef struct srv_http srv_http;
 typedef struct srv_exchange srv_exchange;
@@ -41,6 +42,7 @@ typedef struct {
     bool body;
     const srv_media *media; /* with `body`; NULL = application/json as it is, in and out */
     bool quiet;             /* logged at debug only: probes, scrapes */
+    bool open;              /* for everybody, also where there are API keys */
     void (*begin)(srv_exchange *x);
     attn_status (*data)(srv_exchange *x, const char *bytes, size_t n, attn_error *err);
     void (*finish)(srv_exchange *x);
@@ -74,14 +76,23 @@ typedef struct {
 } srv_outcome;
 
 typedef struct {
-    const char *listen; /* "HOST:PORT", "[::]:PORT"; port 0 = any */
+    const char *const *listen; /* "HOST:PORT", "[::]:PORT", "unix:/PATH"; port 0 = any */
+    size_t num_listen;         /* 1 to 16 */
     unsigned io_threads;
     unsigned max_connections;
     uint64_t max_body_bytes;
     int64_t header_timeout_ms, request_timeout_ms;
+    const char *base_path; /* in front of every route's; NULL or "" = nothing */
+    /* What Host may be, without a port, IPv6 in brackets; "*" = anything. None: loopback's names where all listeners are
+     * on loopback, else anything. A unix socket takes anything. */
+    const char *const *hosts;
+    size_t num_hosts;
+    const char *const *origins; /* whose pages may ask, or "*" alone */
+    size_t num_origins;
     const srv_route *routes;
     size_t num_routes;
-    void *app; /* srv_http_app() */
+    srv_access *access; /* lives longer; NULL = no keys, no certificate */
+    void *app;          /* srv_http_app() */
     /* Told of every exchange that is over, on any thread, before its route's `end`; NULL = not
      * wanted. */
     void (*observe)(void *app, const srv_outcome *outcome);
@@ -92,14 +103,15 @@ typedef struct {
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
 ATTN_NODISCARD attn_status srv_http_start(srv_http **out, const srv_http_options *o,
                                           attn_error *err);
-const char *srv_http_library_version(void);  /* of libmicrohttpd, at run time */
-const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the real address */
+const char *srv_http_library_version(void); /* of libmicrohttpd, at run time */
+/* "http://127.0.0.1:41234" or "unix:/PATH": the real address of each listener; NULL = there is no such one. */
+const char *srv_http_url(const srv_http *h, size_t i);
 
 /* Serves a connected stream socket as if it had been accepted, from any thread; it is closed in any case. False: every
  * connection is in use, or there is no memory. */
 bool srv_http_adopt(srv_http *h, int fd);
 
-/* Shutdown in steps: quiesce closes the listening socket (what is connected goes on, each answer says
+/* Shutdown in steps: quiesce closes the listening sockets (what is connected goes on, each answer says
  * Connection: close); wait returns when no exchange is left or timeout_ms has passed, and how many are
  * left; stop waits like that, then ends all and returns how many were cut. Every suspended exchange
  * must be resumed, before or during stop. Called from one thread. */

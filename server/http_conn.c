@@ -33,6 +33,7 @@ struct srv_conn {
     srv_conns *conns;
     srv_conn *prev, *next;
     int fd;
+    bool local, secure;
     conn_phase phase;
     bool served; /* at least one request: silence is idleness, not slowness */
     int64_t deadline_ms;
@@ -41,24 +42,24 @@ struct srv_conn {
 };
 
 struct srv_conns {
-    srv_conns_options o; /* read-only, but for o.listener.fd */
+    srv_conns_options o; /* read-only; the listeners are the thread's until `closed` */
     pthread_t thread;
     bool started;          /* thread runs; written before others know of it */
     int wake;              /* eventfd: look at the flags */
     int64_t complained_ms; /* by the thread alone */
 
     pthread_mutex_t lock; /* guards all below, and every srv_conn's phase, deadline_ms, served, x */
-    pthread_cond_t closed; /* o.listener.fd == -1 */
+    pthread_cond_t fewer; /* closed */
     srv_conn *head;
     unsigned accepted; /* connections that are open; those the library has not told of yet, too */
-    bool quiesced, stopping, full;
+    bool quiesced, stopping, full, closed;
 };
 
 /* --- the clocks; the lock is held, nothing here blocks: the sockets are non-blocking --- */
 
 static void cut(srv_conn *conn, const char *answer, size_t n)
 {
-    if (n > 0)
+    if (n > 0 && !conn->secure)
         (void)send(conn->fd, answer, n, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)shutdown(conn->fd, SHUT_WR);
     conn->phase = PHASE_LINGER;
@@ -67,7 +68,7 @@ static void cut(srv_conn *conn, const char *answer, size_t n)
 
 static void too_late(srv_conn *conn)
 {
-    char answer[SRV_PROBLEM_BYTES + 1024];
+    char answer[SRV_PROBLEM_BYTES + SRV_EXTRA_BYTES + 1024];
     if (conn->phase == PHASE_LINGER || conn->phase == PHASE_ANSWER ||
         (conn->phase == PHASE_HEADER && conn->served)) {
         /* An idle client may just be sending its next request; a 408 would look like its answer. */
@@ -75,7 +76,13 @@ static void too_late(srv_conn *conn)
         conn->phase = PHASE_CUT;
         return;
     }
-    cut(conn, answer, conn->conns->o.late(conn->x, answer, sizeof answer));
+    size_t n = conn->conns->o.late(conn->x, answer, sizeof answer);
+    if (conn->secure) { /* its session belongs to the I/O thread, which hears nothing from the client */
+        (void)shutdown(conn->fd, SHUT_RDWR);
+        conn->phase = PHASE_CUT;
+        return;
+    }
+    cut(conn, answer, n);
 }
 
 static void look_at_clocks(srv_conns *c)
@@ -162,40 +169,45 @@ bool srv_conns_adopt(srv_conns *c, int fd)
     return false;
 }
 
-static void close_listener(srv_conns *c)
+static void close_listeners(srv_conns *c)
 {
-    (void)close(c->o.listener.fd);
+    srv_listeners_close(c->o.listeners);
     (void)pthread_mutex_lock(&c->lock);
-    c->o.listener.fd = -1;
-    (void)pthread_cond_broadcast(&c->closed);
+    c->closed = true;
+    (void)pthread_cond_broadcast(&c->fewer);
     (void)pthread_mutex_unlock(&c->lock);
 }
 
 static void *run(void *arg)
 {
     srv_conns *c = arg;
+    const srv_listeners *l = c->o.listeners;
     int64_t next_tick = srv_now_ms() + TICK_MS;
-    bool listen = true;
+    bool listen = true, closed = false;
     for (;;) {
         (void)pthread_mutex_lock(&c->lock);
         bool quiesced = c->quiesced, stopping = c->stopping;
         (void)pthread_mutex_unlock(&c->lock);
-        if (quiesced && c->o.listener.fd >= 0)
-            close_listener(c);
+        if (quiesced && !closed)
+            close_listeners(c);
+        closed = quiesced;
         if (stopping)
             return NULL;
 
-        struct pollfd fds[2] = {{.fd = c->wake, .events = POLLIN},
-                                {.fd = listen ? c->o.listener.fd : -1, .events = POLLIN}};
+        struct pollfd fds[1 + SRV_MAX_LISTENERS] = {{.fd = c->wake, .events = POLLIN}};
+        for (size_t i = 0; i < l->n; i++)
+            fds[1 + i] = (struct pollfd){.fd = listen ? l->item[i].fd : -1, .events = POLLIN};
         int64_t wait = next_tick - srv_now_ms();
-        (void)poll(fds, 2, wait > 0 ? (int)wait : 0);
+        (void)poll(fds, 1 + l->n, wait > 0 ? (int)wait : 0);
         if (fds[0].revents != 0) {
             uint64_t count;
             (void)!read(c->wake, &count, sizeof count);
             listen = true; /* a connection was closed */
         }
-        if (fds[1].revents != 0)
-            listen = accept_some(c, c->o.listener.fd);
+        for (size_t i = 0; i < l->n; i++) {
+            if (fds[1 + i].revents != 0)
+                listen = accept_some(c, l->item[i].fd) && listen;
+        }
         if (srv_now_ms() >= next_tick) {
             look_at_clocks(c);
             next_tick = srv_now_ms() + TICK_MS;
@@ -227,7 +239,7 @@ attn_status srv_conns_new(srv_conns **out, const srv_conns_options *o, attn_erro
     c->wake = wake;
     c->complained_ms = srv_now_ms() - COMPLAINT_MS;
     (void)pthread_mutex_init(&c->lock, NULL);
-    (void)pthread_cond_init(&c->closed, NULL);
+    (void)pthread_cond_init(&c->fewer, NULL);
     *out = c;
     return ATTN_OK;
 }
@@ -245,8 +257,8 @@ void srv_conns_quiesce(srv_conns *c)
     (void)pthread_mutex_lock(&c->lock);
     c->quiesced = true;
     wake_up(c);
-    while (c->o.listener.fd >= 0)
-        (void)pthread_cond_wait(&c->closed, &c->lock);
+    while (!c->closed)
+        (void)pthread_cond_wait(&c->fewer, &c->lock);
     (void)pthread_mutex_unlock(&c->lock);
 }
 
@@ -261,9 +273,9 @@ void srv_conns_free(srv_conns *c)
     if (c->started)
         (void)pthread_join(c->thread, NULL);
     else
-        (void)close(c->o.listener.fd);
+        srv_listeners_close(c->o.listeners);
     (void)close(c->wake);
-    (void)pthread_cond_destroy(&c->closed);
+    (void)pthread_cond_destroy(&c->fewer);
     (void)pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -273,6 +285,10 @@ void srv_conns_free(srv_conns *c)
 static void print_peer(srv_conn *conn, const struct sockaddr *addr)
 {
     char host[INET6_ADDRSTRLEN + 1], port[8];
+    if (conn->local) {
+        (void)snprintf(conn->peer, sizeof conn->peer, "unix");
+        return;
+    }
     socklen_t n = addr != NULL && addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                                               : sizeof(struct sockaddr_in);
     if (addr == NULL || getnameinfo(addr, n, host, sizeof host, port, sizeof port,
@@ -289,6 +305,8 @@ srv_conn *srv_conn_open(srv_conns *c, int fd, const struct sockaddr *addr)
         return NULL;
     conn->conns = c;
     conn->fd = fd;
+    conn->local = addr != NULL && addr->sa_family == AF_UNIX;
+    conn->secure = c->o.secure && !conn->local;
     conn->deadline_ms = srv_now_ms() + c->o.header_timeout_ms;
     print_peer(conn, addr);
     (void)pthread_mutex_lock(&c->lock);
@@ -327,6 +345,16 @@ const char *srv_conn_peer(const srv_conn *conn)
 int srv_conn_socket(const srv_conn *conn)
 {
     return conn->fd;
+}
+
+bool srv_conn_local(const srv_conn *conn)
+{
+    return conn->local;
+}
+
+bool srv_conn_secure(const srv_conn *conn)
+{
+    return conn->secure;
 }
 
 static bool is_cut(const srv_conn *conn)

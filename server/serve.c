@@ -33,6 +33,7 @@ typedef struct {
     size_t weights_bytes;
     srv_metrics_label build[6];
     srv_route_table table;
+    srv_access *access;
 } loaded;
 
 static void unload(loaded *l)
@@ -44,6 +45,7 @@ static void unload(loaded *l)
         free(l->app.models[i].stats);
     }
     free(l->app.models);
+    srv_access_free(l->access);
 }
 
 static attn_status load_demo(srv_served *served, attn_error *err)
@@ -84,6 +86,11 @@ static attn_status load_models(loaded *l, const cfg_config *c, attn_error *err)
 
 static attn_status load(loaded *l, const cfg_config *c, attn_error *err)
 {
+    const srv_access_options access = {.keys_file = c->auth.keys_file,
+                                       .certificate_file = c->tls.certificate_file,
+                                       .key_file = c->tls.key_file};
+
+    ATTN_TRY(srv_access_new(&l->access, &access, err));
     attn_limits_read(&l->limits, "");
     l->app.workers = c->threads > 0 ? (size_t)c->threads : l->limits.threads;
     l->app.request_timeout_ms = c->server.request_timeout_ms;
@@ -125,11 +132,16 @@ static void log_start(const loaded *l, const cfg_config *c)
     }
 }
 
-static void log_ready(const loaded *l, const cfg_config *c, const char *url)
+static void log_ready(const loaded *l, const cfg_config *c, const srv_http *http)
 {
+    const char *url;
+
+    for (size_t i = 1; (url = srv_http_url(http, i)) != NULL; i++)
+        srv_log(SRV_LOG_INFO, "listen", "listening here, too",
+                (srv_log_field[]){SRV_STR("url", url)}, 1);
     srv_log(SRV_LOG_INFO, "ready", "serving",
-            (srv_log_field[]){SRV_STR("url", url), SRV_STR("version", ATTND_VERSION),
-                              SRV_INT("threads", l->app.workers),
+            (srv_log_field[]){SRV_STR("url", srv_http_url(http, 0)),
+                              SRV_STR("version", ATTND_VERSION), SRV_INT("threads", l->app.workers),
                               SRV_STR("pinned", c->pin ? "yes" : "no"),
                               SRV_STR("kernels", attn_kernels.isa), SRV_STR("blas", l->blas.config),
                               SRV_STR("blas_core", l->blas.core),
@@ -270,24 +282,35 @@ int srv_serve(const cfg_config *c)
     if (attn_pool_new(&l.pool, l.app.workers, c->pin, &err) != ATTN_OK ||
         srv_infer_start(&l.app.infer, l.pool, (size_t)c->queue_max_requests, &err) != ATTN_OK)
         goto done;
-    srv_routes(&l.table, (srv_parts){.metrics = c->metrics, .docs = c->docs, .ui = c->ui});
+    srv_routes(&l.table, (srv_parts){.metrics = c->metrics,
+                                     .docs = c->docs,
+                                     .ui = c->ui,
+                                     .open_metrics = !c->auth.protect_metrics});
     srv_http_options o = {
-        .listen = c->server.listen,
+        .listen = (const char *const *)c->server.listen.item,
+        .num_listen = c->server.listen.n,
         .io_threads = (unsigned)c->server.io_threads,
         .max_connections = (unsigned)c->server.max_connections,
         .max_body_bytes = c->server.max_body_bytes,
         .header_timeout_ms = c->server.header_timeout_ms,
         .request_timeout_ms = c->server.request_timeout_ms,
+        .base_path = c->server.base_path,
+        .hosts = (const char *const *)c->server.allowed_hosts.item,
+        .num_hosts = c->server.allowed_hosts.n,
+        .origins = (const char *const *)c->cors.allow_origins.item,
+        .num_origins = c->cors.allow_origins.n,
         .routes = l.table.routes,
         .num_routes = l.table.n,
+        .access = l.access,
         .app = &l.app,
         .observe = observe,
         .retry_after_s = srv_app_retry_after_s,
     };
     if (start_metrics(&l, &o, &err) != ATTN_OK || srv_http_start(&http, &o, &err) != ATTN_OK)
         goto done;
-    log_ready(&l, c, srv_http_url(http));
-    (void)printf("attnd ready on %s\n", srv_http_url(http));
+    log_ready(&l, c, http);
+    (void)printf("attnd ready on %s\n",
+                 srv_http_url(http, 0)); /* this line is promised, and one only */
     (void)fflush(stdout);
     wait_and_drain(&l, c, http);
     code = 0;
@@ -327,10 +350,12 @@ int srv_check_config(const cfg_config *c)
     if (rc == ATTN_OK) {
         for (size_t i = 0; i < l.app.num_models; i++)
             print_model(l.app.models[i].model);
+        char *listen = cfg_list_text(&c->server.listen);
         (void)printf("listen: %s, bodies up to %" PRIu64 " bytes, %" PRId64 " connections, %" PRId64
                      " requests in the queue\n",
-                     c->server.listen, c->server.max_body_bytes, c->server.max_connections,
-                     c->queue_max_requests);
+                     listen != NULL ? listen : "?", c->server.max_body_bytes,
+                     c->server.max_connections, c->queue_max_requests);
+        free(listen);
         (void)printf("threads: %zu (%zu CPUs by affinity, cgroup quota %s), %s\n", l.app.workers,
                      l.limits.affinity, l.limits.quota > 0.0 ? "set" : "none",
                      c->pin ? "pinned" : "not pinned");

@@ -41,6 +41,7 @@ static void observe(void *arg, const srv_outcome *outcome)
 
 static void start(void)
 {
+    static const char *const listen[] = {"127.0.0.1:0"}, *const origins[] = {"http://a"};
     static const srv_metrics_label build[] = {{"version", "fuzz"}};
     attn_error err = {0};
 
@@ -49,7 +50,8 @@ static void start(void)
     app = (srv_app){.models = &served, .num_models = 1, .workers = 1, .request_timeout_ms = 5000};
     attn_budget_init(&app.budget, MEMORY);
     FUZZ_CHECK(srv_infer_start(&app.infer, answering_pool(), 16, NULL) == ATTN_OK);
-    srv_routes(&table, (srv_parts){.metrics = true, .docs = true, .ui = true});
+    srv_routes(&table,
+               (srv_parts){.metrics = true, .docs = true, .ui = true, .open_metrics = true});
     const srv_metrics_options metrics = {.routes = table.routes,
                                          .num_routes = table.n,
                                          .budget = &app.budget,
@@ -58,7 +60,10 @@ static void start(void)
                                          .build = build,
                                          .num_build = 1};
     FUZZ_CHECK(srv_metrics_new(&app.metrics, &metrics, NULL) == ATTN_OK);
-    const srv_http_options o = {.listen = "127.0.0.1:0",
+    const srv_http_options o = {.listen = listen,
+                                .num_listen = 1,
+                                .origins = origins,
+                                .num_origins = 1,
                                 .io_threads = 1,
                                 .max_connections = 64,
                                 .max_body_bytes = MAX_BODY,

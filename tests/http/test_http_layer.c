@@ -849,7 +849,8 @@ static void a_bad_address_is_one_sentence(void **state)
     for (size_t i = 0; i < COUNT(table); i++) {
         srv_http *h = NULL;
         attn_error err = {0};
-        srv_http_options o = {.listen = table[i].listen, .io_threads = 1, .max_connections = 8};
+        srv_http_options o = {
+            .listen = &table[i].listen, .num_listen = 1, .io_threads = 1, .max_connections = 8};
         assert_int_equal(srv_http_start(&h, &o, &err), table[i].rc);
         assert_null(h);
         assert_non_null(strstr(err.text, "cannot listen on "));
