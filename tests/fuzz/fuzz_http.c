@@ -117,6 +117,13 @@ static bool all_is_read(int fd)
     return ioctl(fd, SIOCOUTQ, &waiting) == 0 && waiting == 0;
 }
 
+static bool is_computing(void)
+{
+    srv_infer_stats now;
+    srv_infer_get_stats(app.infer, &now);
+    return now.waiting + now.running > 0;
+}
+
 /* Sends all, and reads to the end of the stream; our side ends when nothing happens any more. */
 static received talk(int fd, fuzz_input in, fuzz_cuts cuts)
 {
@@ -144,7 +151,7 @@ static received talk(int fd, fuzz_input in, fuzz_cuts cuts)
         if (events != 0 || in.n > 0 || !open || !all_is_read(fd))
             continue;
         r.left = srv_http_active(http) > 0;
-        if (!r.left || now - quiet > LEAVE_MS) {
+        if (!r.left || now - quiet > (is_computing() ? LEAVE_MS : 2)) {
             open = false;
             (void)shutdown(fd, SHUT_WR);
         }
