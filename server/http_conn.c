@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "server/log.h"
@@ -153,6 +154,24 @@ static bool accept_some(srv_conns *c, int listen_fd)
             drop_one(c);
     }
     return true;
+}
+
+bool srv_conns_adopt(srv_conns *c, int fd)
+{
+    const struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+    (void)pthread_mutex_lock(&c->lock);
+    bool room = !c->quiesced && c->accepted < c->o.max_connections;
+    c->accepted += room;
+    (void)pthread_mutex_unlock(&c->lock);
+    if (!room) {
+        (void)close(fd);
+        return false;
+    }
+    if (c->o.add(c->o.arg, fd, (const struct sockaddr *)&addr, sizeof addr))
+        return true;
+    drop_one(c);
+    return false;
 }
 
 /* Nobody who is connected by now is lost. */
