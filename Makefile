@@ -116,7 +116,7 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
-# A browser, node and two packages from npm, in the versions of the lock file: for the browser tests alone,
+# A browser, node and packages from npm, in the versions of the lock file: for the browser tests alone,
 # which say what they lack and are skipped.
 deps-web:
 	@command -v chromium >/dev/null || $(MAKE) --no-print-directory -s deps-chromium >/dev/null 2>&1 || true
