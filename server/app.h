@@ -25,9 +25,10 @@ typedef struct {
     size_t n;
 } srv_route_table;
 
-/* What of the daemon can be switched off. */
+/* What of the daemon can be switched off; and whether its metrics are for everybody, or for who has a key. */
 typedef struct {
     bool metrics, docs, ui;
+    bool open_metrics;
 } srv_parts;
 
 /* The route table of the whole daemon, with these parts. */

@@ -12,6 +12,7 @@
 #include <microhttpd.h>
 
 #include "server/log.h"
+#include "server/tls.h"
 
 #if MHD_VERSION >= 0x00097002
 typedef enum MHD_Result mhd_result;
@@ -21,6 +22,7 @@ typedef int mhd_result;
 
 enum {
     DISCARD_BYTES = 64 * 1024 * 1024, /* read past the limit, so that the client sees the answer */
+    STRANGER_BYTES = 64 * 1024,       /* the same, without a key */
     IDLE_TIMEOUT_MS = 60000,
     CONNECTION_BYTES =
         128 * 1024, /* the library's memory for one: header, upload and reply block */
@@ -34,9 +36,9 @@ struct srv_http {
     srv_http_options o;
     srv_listeners listeners; /* opened here, then the connections' */
     srv_conns *conns;
-    struct MHD_Daemon *daemon;
-    atomic_bool draining; /* every answer closes its connection */
-    bool quiesced;        /* by the thread that stops */
+    struct MHD_Daemon *plain, *tls; /* NULL: no listener needs it */
+    atomic_bool draining;           /* every answer closes its connection */
+    bool quiesced;                  /* by the thread that stops */
 
     uint64_t discard_limit; /* of the bytes of a body: so many are read whatever the answer is */
 
@@ -184,6 +186,11 @@ static struct MHD_Response *make_response(srv_exchange *x)
     return response;
 }
 
+static bool add_field(void *arg, const char *name, const char *value)
+{
+    return MHD_add_response_header(arg, name, value) == MHD_YES;
+}
+
 static bool add_headers(const srv_exchange *x, struct MHD_Response *response)
 {
     const srv_reply *r = &x->reply;
@@ -196,12 +203,7 @@ static bool add_headers(const srv_exchange *x, struct MHD_Response *response)
         ok = ok && MHD_add_response_header(response, "Connection", "close") == MHD_YES;
     if (x->route != NULL && x->route->body && srv_reply_timing(x, timing))
         ok = ok && MHD_add_response_header(response, "Server-Timing", timing) == MHD_YES;
-    for (const char *name = r->extra; ok && name < r->extra + r->extra_used;) {
-        const char *value = name + strlen(name) + 1;
-        ok = MHD_add_response_header(response, name, value) == MHD_YES;
-        name = value + strlen(value) + 1;
-    }
-    return ok;
+    return ok && srv_reply_put(x, add_field, response);
 }
 
 static mhd_result queue_reply(srv_exchange *x)
@@ -230,6 +232,13 @@ static void cut(srv_exchange *x)
     size_t n = x->reply.read == NULL ? srv_reply_print(x, answer, sizeof answer) : 0;
     x->bytes_out = n > 0 ? x->reply.n : 0;
     x->cut = true;
+    if (srv_conn_secure(x->conn)) {
+        /* Between two calls of this thread the library has nothing half sent. */
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+        if (info != NULL)
+            srv_tls_finish(info->tls_session, answer, n);
+    }
     srv_conn_cut(x->conn, answer, n);
 }
 
@@ -265,8 +274,6 @@ static bool enter_unless_stopping(srv_http *h)
 static mhd_result begin(srv_exchange *x, const char *method, const char *version)
 {
     srv_http *h = x->http;
-    const srv_check_options options = {&h->listeners, h->o.routes, h->o.num_routes,
-                                       h->o.max_body_bytes};
 
     (void)snprintf(x->method, sizeof x->method, "%s", method);
     x->http_1_0 = strcmp(version, "HTTP/1.0") == 0;
@@ -280,7 +287,7 @@ static mhd_result begin(srv_exchange *x, const char *method, const char *version
     srv_trace_begin(&x->trace, parents == 1 ? parent : NULL);
     const char *expect = srv_header_find(x, "Expect", NULL);
     x->expects_continue = expect != NULL && strcasecmp(expect, "100-continue") == 0 && !x->http_1_0;
-    srv_check(x, &options);
+    srv_check(x, &h->o, &h->listeners);
     if (!srv_conn_header(x->conn, x, x->has_body))
         return MHD_NO;
     if (x->reply.status == 0) {
@@ -290,7 +297,10 @@ static mhd_result begin(srv_exchange *x, const char *method, const char *version
     }
     if (x->reply.status == 0 || !x->has_body)
         return MHD_YES; /* answered in the last call: the connection stays usable */
-    bool hopeless = x->broken || (!x->chunked && x->content_length > h->discard_limit);
+    /* Of a stranger not much is read, only to throw it away. */
+    uint64_t limit = x->reply.status == 401 ? STRANGER_BYTES : h->discard_limit;
+    bool large = x->chunked ? x->reply.status == 401 : x->content_length > limit;
+    bool hopeless = x->broken || large;
     if (x->expects_continue) /* the body is not sent; the library closes the connection */
         return srv_conn_complete(x->conn) ? queue_reply(x) : MHD_NO;
     if (hopeless)
@@ -474,7 +484,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
 static bool add_connection(void *arg, int fd, const struct sockaddr *addr, socklen_t n)
 {
     srv_http *h = arg;
-    return MHD_add_connection(h->daemon, fd, addr, n) == MHD_YES;
+    bool secure = h->tls != NULL && addr->sa_family != AF_UNIX;
+    return MHD_add_connection(secure ? h->tls : h->plain, fd, addr, n) == MHD_YES;
 }
 
 static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
@@ -507,7 +518,7 @@ ATTN_PRINTF(2, 0) static void on_library_log(void *cls, const char *format, va_l
 
 /* --- start and stop --- */
 
-static struct MHD_Daemon *start_daemon(srv_http *h)
+static struct MHD_Daemon *start_daemon(srv_http *h, bool secure)
 {
     /* poll, not epoll: libmicrohttpd's epoll is edge-triggered, and a close that comes together with the last
      * bytes is then never seen, so that an abandoned upload holds its memory until the timeout. */
@@ -516,6 +527,15 @@ static struct MHD_Daemon *start_daemon(srv_http *h)
 #if MHD_VERSION >= 0x01000000
     flags |= MHD_USE_PEDANTIC_CHECKS; /* a blank in the target, a bare line feed: 400, no guess */
 #endif
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, NULL},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)SRV_TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL}};
+    srv_tls_callback *retriever = srv_tls_retriever();
+    memcpy(&tls[0].ptr_value, &retriever, sizeof retriever);
+    flags |= secure ? MHD_USE_TLS : 0;
+    if (!secure)
+        tls[0].option = MHD_OPTION_END;
     /* A pool of one is a daemon without a pool. */
     struct MHD_OptionItem pool[] = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)h->o.io_threads, NULL},
                                     {MHD_OPTION_END, 0, NULL}};
@@ -528,7 +548,33 @@ static struct MHD_Daemon *start_daemon(srv_http *h)
         h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIBRARY_CONNECTIONS,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_TIMEOUT_MS / 1000),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_ARRAY, pool,
-        MHD_OPTION_END);
+        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+}
+
+/* Unix sockets never speak TLS: one of the library's daemons for them, another for the rest. */
+static attn_status start_daemons(srv_http *h, bool secure, attn_error *err)
+{
+    bool plain = false, tls = false;
+
+    for (size_t i = 0; i < h->listeners.n; i++) {
+        bool https = secure && !h->listeners.item[i].local;
+        tls = tls || https;
+        plain = plain || !https;
+    }
+    h->plain = plain ? start_daemon(h, false) : NULL;
+    h->tls = tls ? start_daemon(h, true) : NULL;
+    if (plain != (h->plain != NULL) || tls != (h->tls != NULL))
+        return attn_fail(err, ATTN_EIO, "cannot start the HTTP threads");
+    return ATTN_OK;
+}
+
+static void stop_daemons(srv_http *h)
+{
+    if (h->plain != NULL)
+        MHD_stop_daemon(h->plain);
+    if (h->tls != NULL)
+        MHD_stop_daemon(h->tls);
+    h->plain = h->tls = NULL;
 }
 
 attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error *err)
@@ -541,8 +587,10 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
     srv_http *h = calloc(1, sizeof *h);
     if (h == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for the HTTP server");
-    rc = o->num_passed > 0 ? srv_listeners_adopt(&h->listeners, o->passed, o->num_passed, err)
-                           : srv_listeners_open(&h->listeners, o->listen, o->num_listen, err);
+    bool secure = o->access != NULL && srv_access_is_secure(o->access);
+    rc = o->num_passed > 0
+             ? srv_listeners_adopt(&h->listeners, o->passed, o->num_passed, secure, err)
+             : srv_listeners_open(&h->listeners, o->listen, o->num_listen, secure, err);
     if (rc != ATTN_OK) {
         free(h);
         return rc;
@@ -559,6 +607,7 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
     rc = srv_conns_new(
         &h->conns,
         &(srv_conns_options){.listeners = &h->listeners,
+                             .secure = secure,
                              .max_connections = srv_listener_capacity(o->max_connections),
                              .header_timeout_ms = o->header_timeout_ms,
                              .request_timeout_ms = o->request_timeout_ms,
@@ -569,14 +618,12 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
         err);
     if (rc != ATTN_OK)
         srv_listeners_close(&h->listeners);
-    if (rc == ATTN_OK && (h->daemon = start_daemon(h)) == NULL)
-        rc = attn_fail(err, ATTN_EIO, "cannot start the HTTP threads");
+    if (rc == ATTN_OK)
+        rc = start_daemons(h, secure, err);
     if (rc == ATTN_OK)
         rc = srv_conns_start(h->conns, err);
     if (rc != ATTN_OK) {
-        if (h->daemon != NULL)
-            MHD_stop_daemon(h->daemon);
-        h->daemon = NULL;
+        stop_daemons(h);
         srv_http_free(h);
         return rc;
     }
@@ -632,8 +679,7 @@ size_t srv_http_stop(srv_http *h, int64_t timeout_ms)
         (void)pthread_cond_wait(&h->fewer, &h->lock);
     size_t left = h->active;
     (void)pthread_mutex_unlock(&h->lock);
-    MHD_stop_daemon(h->daemon);
-    h->daemon = NULL;
+    stop_daemons(h);
     return left;
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/status.h"
 #include "server/accept.h"
+#include "server/access.h"
 
 typedef struct srv_http srv_http;
 typedef struct srv_exchange srv_exchange;
@@ -41,6 +42,7 @@ typedef struct {
     bool body;
     const srv_media *media; /* with `body`; NULL = application/json as it is, in and out */
     bool quiet;             /* logged at debug only: probes, scrapes */
+    bool open;              /* for everybody, also where there are API keys */
     void (*begin)(srv_exchange *x);
     attn_status (*data)(srv_exchange *x, const char *bytes, size_t n, attn_error *err);
     void (*finish)(srv_exchange *x);
@@ -83,9 +85,17 @@ typedef struct {
     unsigned max_connections;
     uint64_t max_body_bytes;
     int64_t header_timeout_ms, request_timeout_ms;
+    const char *base_path; /* in front of every route's; NULL or "" = nothing */
+    /* What Host may be, without a port, IPv6 in brackets; "*" = anything. None: loopback's names where all listeners are
+     * on loopback, else anything. A unix socket takes anything. */
+    const char *const *hosts;
+    size_t num_hosts;
+    const char *const *origins; /* whose pages may ask, or "*" alone */
+    size_t num_origins;
     const srv_route *routes;
     size_t num_routes;
-    void *app; /* srv_http_app() */
+    srv_access *access; /* lives longer; NULL = no keys, no certificate */
+    void *app;          /* srv_http_app() */
     /* Told of every exchange that is over, on any thread, before its route's `end`; NULL = not
      * wanted. */
     void (*observe)(void *app, const srv_outcome *outcome);

@@ -34,7 +34,7 @@ struct srv_conn {
     srv_conns *conns;
     srv_conn *prev, *next;
     int fd;
-    bool local;
+    bool local, secure;
     conn_phase phase;
     bool served; /* at least one request: silence is idleness, not slowness */
     int64_t deadline_ms;
@@ -61,7 +61,7 @@ struct srv_conns {
 
 static void cut(srv_conn *conn, const char *answer, size_t n)
 {
-    if (n > 0)
+    if (n > 0 && !conn->secure)
         (void)send(conn->fd, answer, n, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)shutdown(conn->fd, SHUT_WR);
     conn->phase = PHASE_LINGER;
@@ -70,7 +70,7 @@ static void cut(srv_conn *conn, const char *answer, size_t n)
 
 static void too_late(srv_conn *conn)
 {
-    char answer[SRV_PROBLEM_BYTES + 1024];
+    char answer[SRV_PROBLEM_BYTES + SRV_EXTRA_BYTES + 1024];
     if (conn->phase == PHASE_LINGER || conn->phase == PHASE_ANSWER ||
         (conn->phase == PHASE_HEADER && conn->served)) {
         /* An idle client may just be sending its next request; a 408 would look like its answer. */
@@ -78,7 +78,13 @@ static void too_late(srv_conn *conn)
         conn->phase = PHASE_CUT;
         return;
     }
-    cut(conn, answer, conn->conns->o.late(conn->x, answer, sizeof answer));
+    size_t n = conn->conns->o.late(conn->x, answer, sizeof answer);
+    if (conn->secure) { /* its session belongs to the I/O thread, which hears nothing from the client */
+        (void)shutdown(conn->fd, SHUT_RDWR);
+        conn->phase = PHASE_CUT;
+        return;
+    }
+    cut(conn, answer, n);
 }
 
 static void look_at_clocks(srv_conns *c)
@@ -310,6 +316,7 @@ srv_conn *srv_conn_open(srv_conns *c, int fd, const struct sockaddr *addr)
     conn->conns = c;
     conn->fd = fd;
     conn->local = addr != NULL && addr->sa_family == AF_UNIX;
+    conn->secure = c->o.secure && !conn->local;
     conn->deadline_ms = srv_now_ms() + c->o.header_timeout_ms;
     print_peer(conn, addr);
     (void)pthread_mutex_lock(&c->lock);
@@ -353,6 +360,11 @@ int srv_conn_socket(const srv_conn *conn)
 bool srv_conn_local(const srv_conn *conn)
 {
     return conn->local;
+}
+
+bool srv_conn_secure(const srv_conn *conn)
+{
+    return conn->secure;
 }
 
 static bool is_cut(const srv_conn *conn)

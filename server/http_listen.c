@@ -43,7 +43,7 @@ static bool split(const char *listen, char *host, size_t host_size, char *port, 
 }
 
 /* Reads back what was bound: the port may have been 0, the name may have had several addresses. */
-static bool describe(srv_listener *l)
+static bool describe(srv_listener *l, bool secure)
 {
     union {
         struct sockaddr any;
@@ -71,7 +71,8 @@ static bool describe(srv_listener *l)
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return false;
     bool v6 = a.any.sa_family == AF_INET6;
-    (void)snprintf(l->url, sizeof l->url, v6 ? "http://[%s]:%s" : "http://%s:%s", host, port);
+    (void)snprintf(l->url, sizeof l->url, v6 ? "%s://[%s]:%s" : "%s://%s:%s",
+                   secure ? "https" : "http", host, port);
     l->loopback =
         v6 ? IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr) : ntohl(a.v4.sin_addr.s_addr) >> 24 == 127;
     return true;
@@ -177,7 +178,8 @@ static attn_status open_local(srv_listener *l, const char *path, attn_error *err
     return ATTN_OK;
 }
 
-attn_status srv_listener_open(srv_listener *l, const char *listen, attn_error *err)
+/* "HOST:PORT", "[HOST]:PORT" or "unix:/PATH". */
+static attn_status open_one(srv_listener *l, const char *listen, bool secure, attn_error *err)
 {
     char port[6];
     struct addrinfo *found = NULL;
@@ -209,7 +211,7 @@ attn_status srv_listener_open(srv_listener *l, const char *listen, attn_error *e
     }
     if (l->fd < 0)
         return attn_fail(err, ATTN_EIO, "cannot listen on %s: %s", listen, strerror(first_errno));
-    if (!describe(l)) {
+    if (!describe(l, secure)) {
         (void)close(l->fd);
         l->fd = -1;
         return attn_fail(err, ATTN_EIO, "cannot listen on %s: its address is not known", listen);
@@ -217,7 +219,7 @@ attn_status srv_listener_open(srv_listener *l, const char *listen, attn_error *e
     return ATTN_OK;
 }
 
-static attn_status adopt(srv_listener *l, int fd, attn_error *err)
+static attn_status adopt(srv_listener *l, int fd, bool secure, attn_error *err)
 {
     int type = 0, listens = 0, flags = fcntl(fd, F_GETFL);
     socklen_t n = sizeof type;
@@ -225,7 +227,7 @@ static attn_status adopt(srv_listener *l, int fd, attn_error *err)
     *l = (srv_listener){.fd = fd, .adopted = true};
     if (flags < 0 || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) != 0 || type != SOCK_STREAM ||
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) != 0 || !listens ||
-        fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || !describe(l)) {
+        fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || !describe(l, secure)) {
         (void)close(fd);
         return attn_fail(err, ATTN_EIO,
                          "descriptor %d, passed by LISTEN_FDS, is not a socket that listens for "
@@ -235,14 +237,14 @@ static attn_status adopt(srv_listener *l, int fd, attn_error *err)
     return ATTN_OK;
 }
 
-attn_status srv_listeners_adopt(srv_listeners *l, int first, size_t n, attn_error *err)
+attn_status srv_listeners_adopt(srv_listeners *l, int first, size_t n, bool secure, attn_error *err)
 {
     *l = (srv_listeners){0};
     if (n > SRV_MAX_LISTENERS)
         return attn_fail(err, ATTN_EINVAL, "LISTEN_FDS passes %zu sockets: %d are possible", n,
                          SRV_MAX_LISTENERS);
     for (size_t i = 0; i < n; i++) {
-        attn_status rc = adopt(&l->item[i], first + (int)i, err);
+        attn_status rc = adopt(&l->item[i], first + (int)i, secure, err);
         if (rc != ATTN_OK) {
             srv_listeners_close(l);
             return rc;
@@ -305,7 +307,7 @@ void srv_listeners_close(srv_listeners *l)
         close_one(&l->item[i]);
 }
 
-attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size_t n,
+attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size_t n, bool secure,
                                attn_error *err)
 {
     *l = (srv_listeners){0};
@@ -313,7 +315,7 @@ attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size
         return attn_fail(err, ATTN_EINVAL, "cannot listen on %zu addresses: 1 to %d are possible",
                          n, SRV_MAX_LISTENERS);
     for (size_t i = 0; i < n; i++) {
-        attn_status rc = srv_listener_open(&l->item[i], listen[i], err);
+        attn_status rc = open_one(&l->item[i], listen[i], secure, err);
         if (rc != ATTN_OK) {
             srv_listeners_close(l);
             return rc;

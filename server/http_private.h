@@ -3,6 +3,7 @@
  *   http_listen.c  the listening sockets
  *   http_conn.c    connections: accepting them, and the time each may take
  *   http_check.c   what is refused before a handler sees the request
+ *   cors.c         what pages of other origins may do
  *   router.c       path to route
  *   http_reply.c   answers, problems
  *   http.c         exchanges: from libmicrohttpd's calls to the handlers and back */
@@ -48,13 +49,12 @@ typedef struct {
     size_t n;
 } srv_listeners;
 
-/* "HOST:PORT", "[HOST]:PORT" or "unix:/PATH". A unix socket's file that nobody listens on any more is
- * replaced; the new one is for the daemon's user and group. */
-ATTN_NODISCARD attn_status srv_listener_open(srv_listener *l, const char *listen, attn_error *err);
+/* Each "HOST:PORT", "[HOST]:PORT" or "unix:/PATH". A unix socket's file that nobody listens on any more is
+ * replaced; the new one is for the daemon's user and group. `secure`: https on all but unix sockets. */
 ATTN_NODISCARD attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size_t n,
-                                              attn_error *err);
+                                              bool secure, attn_error *err);
 /* Takes sockets first, first + 1, ... that another process has bound and listens on. */
-ATTN_NODISCARD attn_status srv_listeners_adopt(srv_listeners *l, int first, size_t n,
+ATTN_NODISCARD attn_status srv_listeners_adopt(srv_listeners *l, int first, size_t n, bool secure,
                                                attn_error *err);
 void srv_listeners_close(srv_listeners *l);
 
@@ -77,6 +77,7 @@ typedef struct srv_conn srv_conn;
 
 typedef struct {
     srv_listeners *listeners; /* lives longer; closed by us, once _new succeeded */
+    bool secure;              /* TLS on all but unix sockets */
     unsigned max_connections;
     int64_t header_timeout_ms, request_timeout_ms, idle_timeout_ms;
     /* Gives the connection to the HTTP library, which closes fd in any case. */
@@ -104,7 +105,8 @@ void srv_conn_close(srv_conns *c, srv_conn *conn); /* before fd is closed; conn 
 const char *srv_conn_peer(const srv_conn *conn);
 
 int srv_conn_socket(const srv_conn *conn);
-bool srv_conn_local(const srv_conn *conn); /* it came through a unix socket */
+bool srv_conn_local(const srv_conn *conn);  /* it came through a unix socket */
+bool srv_conn_secure(const srv_conn *conn); /* it speaks TLS */
 
 void srv_conn_line(srv_conn *conn); /* a request line was read */
 /* The header is read; with `body`, the clock of the body starts. False: this connection was cut. */
@@ -117,7 +119,8 @@ void srv_conn_answer(srv_conn *conn, bool wait);
 void srv_conn_done(srv_conn *conn); /* the exchange is over: x is not used any more */
 
 /* Answers in the middle of an upload, which the library cannot: sends a complete answer, ends our
- * side of the stream and leaves the client a second to read it before the connection is closed. */
+ * side of the stream and leaves the client a second to read it before the connection is closed. With TLS the caller has
+ * sent it, by way of the session. */
 void srv_conn_cut(srv_conn *conn, const char *answer, size_t n);
 
 /* --- exchanges --- */
@@ -171,6 +174,8 @@ struct srv_exchange {
     srv_coding body_coding;
     srv_param param[SRV_MAX_PARAMS];
     size_t num_params;
+    const char *allow_origin; /* of the options, before the clock knows x; NULL = none */
+    bool vary_origin;         /* the answer depends on the Origin */
 
     enum { SRV_AT_HEADER, SRV_AT_BODY, SRV_AT_HANDLER } step;
     bool counted;   /* among the active ones */
@@ -192,14 +197,7 @@ struct srv_exchange {
 };
 
 /* Refuses with a reply when the request cannot be served; else sets x->route and the parameters. */
-typedef struct {
-    const srv_listeners *listeners;
-    const srv_route *routes;
-    size_t num_routes;
-    uint64_t max_body_bytes;
-} srv_check_options;
-
-void srv_check(srv_exchange *x, const srv_check_options *o);
+void srv_check(srv_exchange *x, const srv_http_options *o, const srv_listeners *listeners);
 
 /* Request id: the client's when it is well-formed, else a fresh UUIDv7. */
 void srv_request_id(char out[SRV_REQUEST_ID_BYTES], const char *from_client);
@@ -223,7 +221,20 @@ enum { SRV_ALLOW_GET = 1, SRV_ALLOW_POST = 2 };
  * Returns the methods of that path as SRV_ALLOW_ bits, 0 = no such path. */
 unsigned srv_route_find(srv_exchange *x, const srv_route *routes, size_t n, const char *method);
 
+/* --- other origins --- */
+
+/* Takes one field of an answer's header; false: it did not fit, and no more is wanted. */
+typedef bool srv_put_field(void *arg, const char *name, const char *value);
+
+void srv_cors_check(srv_exchange *x, const char *const *origins, size_t n);
+/* Answers the question that comes before a request, if this is one: `methods` as in Allow. */
+void srv_cors_preflight(srv_exchange *x, const char *methods);
+bool srv_cors_put(const srv_exchange *x, srv_put_field *put, void *arg);
+
 /* --- replies --- */
+
+/* All fields of the reply's header that are not in every reply. */
+bool srv_reply_put(const srv_exchange *x, srv_put_field *put, void *arg);
 
 const char *srv_status_phrase(int status);
 

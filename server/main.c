@@ -141,6 +141,7 @@ static int bench(int argc, char **argv)
 static int healthcheck(int argc, char **argv)
 {
     const char *url = "http://127.0.0.1:8080";
+    bool insecure = false;
     attn_error err = {0};
 
     for (int i = 0; i < argc; i++) {
@@ -148,10 +149,12 @@ static int healthcheck(int argc, char **argv)
             url = argv[i] + 6;
         else if (strcmp(argv[i], "--url") == 0 && i + 1 < argc)
             url = argv[++i];
+        else if (strcmp(argv[i], "--insecure") == 0)
+            insecure = true;
         else
             return usage_error("healthcheck knows no ", argv[i]);
     }
-    return srv_healthcheck(url, &err) == ATTN_OK ? OK : fault(&err);
+    return srv_healthcheck(url, insecure, &err) == ATTN_OK ? OK : fault(&err);
 }
 
 static int version(int argc, char **argv)
@@ -191,7 +194,7 @@ static const struct {
     {"demo", "DIR", "write the demo model into DIR", demo},
     {"bench", "[--json] [--maps] [--core] [--causal] [--shape B,T,D,H]...",
      "measure the layer on this machine", bench},
-    {"healthcheck", "[--url URL]", "exit 0 if the daemon there is ready", healthcheck},
+    {"healthcheck", "[--url URL] [--insecure]", "exit 0 if the daemon there is ready", healthcheck},
     {"--version", "", "version, build and BLAS", version},
     {"--help", "", "this text", help},
 };

@@ -293,8 +293,8 @@ static void get_all_stats(srv_exchange *x)
 
 const srv_route srv_oip_routes[] = {
     GET("/v2", get_server),
-    {.method = "GET", .path = "/v2/health/live", .quiet = true, .finish = get_live},
-    {.method = "GET", .path = "/v2/health/ready", .quiet = true, .finish = get_ready},
+    {.method = "GET", .path = "/v2/health/live", .quiet = true, .open = true, .finish = get_live},
+    {.method = "GET", .path = "/v2/health/ready", .quiet = true, .open = true, .finish = get_ready},
     GET("/v2/models", get_models),
     GET("/v2/models/stats", get_all_stats), /* no model may hide it: in front of them */
     OF_MODEL("", get_metadata),

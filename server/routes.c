@@ -655,8 +655,8 @@ static void end_call(srv_exchange *x)
     .end = end_call
 
 static const srv_route api_routes[] = {
-    {.method = "GET", .path = "/health/live", .quiet = true, .finish = get_live},
-    {.method = "GET", .path = "/health/ready", .quiet = true, .finish = get_ready},
+    {.method = "GET", .path = "/health/live", .quiet = true, .open = true, .finish = get_live},
+    {.method = "GET", .path = "/health/ready", .quiet = true, .open = true, .finish = get_ready},
     {.method = "GET", .path = "/v1/models", .finish = get_models},
     {.method = "GET", .path = "/v1/models/{model}", .finish = get_model},
     {.method = "GET", .path = "/v1/models/{model}/examples", .finish = get_examples},
@@ -680,23 +680,26 @@ static const srv_route metrics_routes[] = {
     {.method = "GET", .path = "/metrics", .quiet = true, .finish = get_metrics},
 };
 
-static void add_routes(srv_route_table *t, const srv_route *routes, size_t n)
+static void add_routes(srv_route_table *t, const srv_route *routes, size_t n, bool open)
 {
     assert(n <= SRV_MAX_ROUTES - t->n);
     memcpy(t->routes + t->n, routes, n * sizeof *routes);
+    for (size_t i = 0; i < n && open; i++)
+        t->routes[t->n + i].open = true;
     t->n += n;
 }
 
 void srv_routes(srv_route_table *t, srv_parts parts)
 {
     t->n = 0;
-    add_routes(t, api_routes, sizeof api_routes / sizeof *api_routes);
-    add_routes(t, srv_oip_routes, srv_num_oip_routes);
-    add_routes(t, srv_repository_routes, srv_num_repository_routes);
+    add_routes(t, api_routes, sizeof api_routes / sizeof *api_routes, false);
+    add_routes(t, srv_oip_routes, srv_num_oip_routes, false);
+    add_routes(t, srv_repository_routes, srv_num_repository_routes, false);
     if (parts.metrics)
-        add_routes(t, metrics_routes, sizeof metrics_routes / sizeof *metrics_routes);
+        add_routes(t, metrics_routes, sizeof metrics_routes / sizeof *metrics_routes,
+                   parts.open_metrics);
     if (parts.docs)
-        add_routes(t, srv_docs_routes, srv_num_docs_routes);
+        add_routes(t, srv_docs_routes, srv_num_docs_routes, true);
     if (parts.ui)
-        add_routes(t, srv_ui_routes, srv_num_ui_routes);
+        add_routes(t, srv_ui_routes, srv_num_ui_routes, true);
 }

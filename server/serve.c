@@ -5,6 +5,7 @@
 #include <malloc.h>
 #endif
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "core/cpu.h"
 #include "core/gemm.h"
 #include "core/kern.h"
+#include "server/access.h"
 #include "server/app.h"
 #include "server/blas_start.h"
 #include "server/clock.h"
@@ -29,16 +31,24 @@ typedef struct {
     attn_blas_info blas;
     srv_metrics_label build[6];
     srv_route_table table;
+    srv_access *access;
+    atomic_bool refused; /* keys or certificate, at the last reload */
 } loaded;
 
 static void unload(loaded *l)
 {
     attn_pool_free(l->pool);
     srv_models_free(l->app.models);
+    srv_access_free(l->access);
 }
 
 static attn_status load(loaded *l, const cfg_config *c, attn_error *err)
 {
+    const srv_access_options access = {.keys_file = c->auth.keys_file,
+                                       .certificate_file = c->tls.certificate_file,
+                                       .key_file = c->tls.key_file};
+
+    ATTN_TRY(srv_access_new(&l->access, &access, err));
     attn_limits_read(&l->limits, "");
     l->app.workers = c->threads > 0 ? (size_t)c->threads : l->limits.threads;
     l->app.request_timeout_ms = c->server.request_timeout_ms;
@@ -149,13 +159,16 @@ static void trim_when_idle(attn_budget *budget, bool *kept)
 /* On the thread of the models. */
 static void reloaded(void *arg, attn_status rc, const attn_error *err)
 {
+    const loaded *l = arg;
     char status[sizeof err->text + 64];
+    bool all = rc == ATTN_OK && !atomic_load(&l->refused);
 
-    (void)arg;
-    (void)snprintf(status, sizeof status, "serving%s%s", rc != ATTN_OK ? "; not reloaded: " : "",
-                   rc != ATTN_OK ? err->text : "");
-    srv_log(rc == ATTN_OK ? SRV_LOG_INFO : SRV_LOG_ERROR, "reload",
-            rc == ATTN_OK ? "reloaded" : "not everything was reloaded", NULL, 0);
+    (void)snprintf(status, sizeof status, "serving%s%s", all ? "" : "; not reloaded: ",
+                   all             ? ""
+                   : rc != ATTN_OK ? err->text
+                                   : "keys or certificate, the log says why");
+    srv_log(all ? SRV_LOG_INFO : SRV_LOG_ERROR, "reload",
+            all ? "reloaded" : "not everything was reloaded", NULL, 0);
     srv_notify("READY=1", status);
 }
 
@@ -163,6 +176,7 @@ static void reload(loaded *l)
 {
     srv_log(SRV_LOG_INFO, "reload", "SIGHUP: reloading", NULL, 0);
     srv_notify_reloading();
+    atomic_store(&l->refused, srv_access_reload(l->access, NULL) != ATTN_OK);
     if (!srv_models_reload(l->app.models, reloaded, l))
         srv_log(SRV_LOG_INFO, "reload", "another load is under way, the reload follows it", NULL,
                 0);
@@ -235,7 +249,10 @@ static attn_status start(loaded *l, const cfg_config *c, srv_http **http, attn_e
     ATTN_TRY(srv_infer_start(&l->app.infer, l->pool, (size_t)c->queue_max_requests, err));
     ATTN_TRY(srv_models_start(l->app.models, err));
     l->app.admin = c->admin;
-    srv_routes(&l->table, (srv_parts){.metrics = c->metrics, .docs = c->docs, .ui = c->ui});
+    srv_routes(&l->table, (srv_parts){.metrics = c->metrics,
+                                      .docs = c->docs,
+                                      .ui = c->ui,
+                                      .open_metrics = !c->auth.protect_metrics});
     const srv_http_options o = {
         .passed = passed,
         .num_passed = num_passed,
@@ -246,8 +263,14 @@ static attn_status start(loaded *l, const cfg_config *c, srv_http **http, attn_e
         .max_body_bytes = c->server.max_body_bytes,
         .header_timeout_ms = c->server.header_timeout_ms,
         .request_timeout_ms = c->server.request_timeout_ms,
+        .base_path = c->server.base_path,
+        .hosts = (const char *const *)c->server.allowed_hosts.item,
+        .num_hosts = c->server.allowed_hosts.n,
+        .origins = (const char *const *)c->cors.allow_origins.item,
+        .num_origins = c->cors.allow_origins.n,
         .routes = l->table.routes,
         .num_routes = l->table.n,
+        .access = l->access,
         .app = &l->app,
         .observe = observe,
         .retry_after_s = srv_app_retry_after_s,

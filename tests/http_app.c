@@ -217,6 +217,7 @@ void http_app_start(http_app *a, http_app_options o)
         .max_body_bytes = o.max_body_bytes != 0 ? o.max_body_bytes : 1 << 20,
         .header_timeout_ms = o.header_timeout_ms != 0 ? o.header_timeout_ms : 10000,
         .request_timeout_ms = o.request_timeout_ms != 0 ? o.request_timeout_ms : 60000,
+        .access = o.access,
         .routes = routes,
         .num_routes = sizeof routes / sizeof routes[0],
         .app = a,

@@ -34,6 +34,7 @@ typedef struct {
     const char *also_listen; /* NULL: nowhere */
     uint64_t max_body_bytes;
     int64_t header_timeout_ms, request_timeout_ms;
+    srv_access *access; /* NULL: no keys, no certificate */
     unsigned io_threads, max_connections;
 } http_app_options;
 

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Runs every test program of a build folder and adds them up: tests/run.sh [--all] BUILD [NAME...]
 # A program is a cmocka group (or several); what it skips it says itself, with the reason. With --all the
-# example clients run, the stored numbers are compared once more with each kind of kernels, and the programs for
-# arm64 run too.
+# example clients run, what is installed is looked at, the stored numbers are compared once more with each kind of
+# kernels, and the programs for arm64 run too.
 set -u
 all=
 if [ "${1:-}" = --all ]; then all=yes; shift; fi
@@ -78,19 +78,20 @@ openapi() {
     esac
 }
 
-# The example clients whose languages are installed.
-clients() {
+# A folder whose run.sh says "ok", "FAIL" or "skipped" a line: the example clients, what is installed.
+script() {
     local rc
-    tests/clients/run.sh "$build" >"$log" 2>&1
+    tests/$1/run.sh "$build" >"$log" 2>&1
     rc=$?
-    [ $rc -eq 0 ] || grep -q '^FAIL' "$log" || echo "FAIL clients: exit $rc" >>"$log"
+    [ $rc -eq 0 ] || grep -q '^FAIL' "$log" || echo "FAIL $1: exit $rc" >>"$log"
     passed=$((passed + $(grep -c '^ok ' "$log"))) failed=$((failed + $(grep -c '^FAIL' "$log")))
     cat "$log"
 }
 
 if [ $# -gt 0 ]; then names=("$@"); else names=($(programs)); fi
 for n in "${names[@]}"; do run "$n"; done
-[ -z "$all" ] || clients
+[ -z "$all" ] || script clients
+[ -z "$all" ] || script package
 [ -z "$all" ] || openapi
 [ -z "$all" ] || each_kind_of_kernels
 # OpenBLAS has kernels of its own for each processor, and some make more of a row's company than others.

@@ -10,7 +10,7 @@ import { Model } from './model.js';
 import { Legend, Side, place } from './panel.js';
 import { pictureBlob, pictureSVG, report, toNPY, toTSV } from './save.js';
 import { initial, sane } from './state.js';
-import { STYLE } from './style.js';
+import { STYLE, THEME, sheet } from './style.js';
 
 const DRAW = { ...CANVAS_VIEWS, grid, tokens };
 const REFLECTED = { view: 'view', scale: 'scale', threshold: 'threshold', colormap: 'colormap',
@@ -48,9 +48,8 @@ export class AttentionMap extends HTMLElement {
 
     constructor() {
         super();
-        const root = this.attachShadow({ mode: 'open' }), sheet = new CSSStyleSheet();
-        sheet.replaceSync(STYLE);
-        root.adoptedStyleSheets = [sheet];
+        const root = this.attachShadow({ mode: 'open' });
+        root.adoptedStyleSheets = [sheet(THEME + STYLE)];
         this.#build(root);
     }
 

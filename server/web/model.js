@@ -236,9 +236,8 @@ export class Model {
             key = style.color + style.backgroundColor + style.getPropertyValue('--line');
         if (this.#ink?.key !== key) {
             const { probe } = this.ui, ink = { key, font: style.fontFamily };
-            for (const [name, from] of [['text', 'ink'], ['ground', 'bg'], ['muted', 'muted'],
-                ['line', 'line'], ['accent', 'act'], ['soft', 'soft']]) {
-                probe.style.color = `var(--${from})`;
+            for (const name of ['text', 'ground', 'muted', 'line', 'accent', 'soft']) {
+                probe.style.color = `var(--${name})`;
                 ink[name] = getComputedStyle(probe).color;
             }
             this.#ink = ink;

@@ -56,6 +56,11 @@ static void a_unix_socket_is_served_and_removed(void **state)
     /* A proxy in front hands on whatever Host its clients have sent. */
     assert_status(listen, "GET /health/live HTTP/1.1\r\nHost: any.example\r\n\r\n", 200);
     assert_status(listen, "GET /health/live HTTP/1.1\r\n\r\n", 400);
+    test_command c = command_succeed(COMMAND("healthcheck", "--url", listen));
+    command_free(&c);
+    char below[220];
+    (void)snprintf(below, sizeof below, "%s:/nowhere", listen);
+    command_refuse(COMMAND("healthcheck", "--url", below), 1, COMMAND("404"));
     daemon_stop(d);
     assert_int_not_equal(access(scratch_path("a.sock"), F_OK), 0);
 }
