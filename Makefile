@@ -22,8 +22,9 @@ PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.event zope.interface brotli python-rapidjson
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
-DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
-DEPS_DEB   := $(DEPS_BUILD) debhelper dpkg-dev pkgconf
+DEPS_COVERAGE := $(DEPS_TEST) gcovr
+DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
+DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
 DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
 PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls
 TEST_PKGS  := cmocka libcurl
@@ -70,7 +71,7 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test arm64 lint asan tsan floats check-openapi bench bench-json bench-peers bench-service soak \
+.PHONY: all run test fuzz fuzzers replays arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-encoder bench-peers bench-service soak \
         fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
         compile tests \
         arm64-tests
@@ -139,6 +140,8 @@ deps-deb:
 	$(call need,$(DEPS_DEB))
 deps-openapi:
 	$(call need,$(DEPS_OPENAPI))
+deps-coverage:
+	$(call need,$(DEPS_COVERAGE))
 deps-lint:
 	$(call need,$(DEPS_LINT))
 
@@ -198,7 +201,7 @@ $(B)/config/make_docs: $(B)/config/make_docs.o
 	$(CC) $(LDFLAGS_ALL) -o $@ $^
 
 $(B)/attnd.json.5: config/attnd.json.5 $(B)/config/make_docs
-	$(B)/config/make_docs man | sed -e '/^@KEYS@$$/r /dev/stdin' -e '/^@KEYS@$$/d' $< >$@
+	$(B)/config/make_docs man <$< >$@ || { rm -f $@; exit 1; }
 
 # Commands and what they take are as --help has them.
 $(B)/attnd.bash: config/attnd.bash $(B)/config/make_docs $(B)/attnd
@@ -224,7 +227,7 @@ $(WEB_TESTS): $(B)/%: %.mjs
 	@printf '#!/bin/sh\nexec node %s "$$@" 2>&1\n' $< >$@ && chmod +x $@
 	@command -v node >/dev/null || printf '#!/bin/sh\necho "skipped: browser tests: node is not installed"\n' >$@
 
-tests: $(B)/attnd docs $(UNIT_BIN) $(HTTP_BIN) $(FAULTS) $(if $(SAN),,$(WEB_TESTS))
+tests: $(B)/attnd docs $(UNIT_BIN) $(HTTP_BIN) $(FAULTS) $(FUZZ_BIN) $(if $(SAN),,$(WEB_TESTS))
 
 test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
 	@$(MAKE) --no-print-directory $(WEB_TESTS)
@@ -236,6 +239,9 @@ ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
 	 then $(MAKE) --no-print-directory arm64-tests; else rm -rf build-arm64; fi
 endif
+ifeq ($(ONLY),)
+	@if tests/fuzz/run.sh --can; then $(MAKE) --no-print-directory fuzzers; else rm -rf build-fuzz; fi
+endif
 	@tests/run.sh $(if $(ONLY),,--all) $(B) $(ONLY)
 
 asan: deps-lint deps-python ## the tests under AddressSanitizer and UBSan
@@ -246,9 +252,47 @@ tsan: deps-lint deps-python ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
 
+# Lines that the tests run, with exact counts from all threads; what a killed daemon ran is lost.
+coverage: deps-coverage deps-python ## the tests, counting lines: core and server have to reach 90 %
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-coverage SAN='--coverage -fprofile-update=atomic' tests
+	@find build-coverage -name '*.gcda' -delete
+	@tests/run.sh build-coverage $(ONLY)
+	@for d in core server config; do \
+	  gcovr -r . --object-directory build-coverage --filter "$$d/" --exclude '.*/make_docs.c' --exclude-throw-branches \
+	    --fail-under-line 90 --txt build-coverage/$$d.txt --txt-metric line || exit 1; \
+	  tail -3 build-coverage/$$d.txt | sed -n "s/^TOTAL/$$d/p"; done
+
 check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
 	@$(MAKE) --no-print-directory $(JOBS) compile
 	@tests/openapi/check.sh --all $(B)
+
+check-release: ## build and test on another Debian in a chroot, as root (RELEASE=trixie)
+	@tests/release.sh $(or $(RELEASE),trixie) $(ONLY)
+
+# --- fuzzing --------------------------------------------------------------------------------
+# A target is a file; its main() is libFuzzer's (make fuzz) or replay.c, which is part of the tests. Out of an archive
+# it takes only what it needs: the fuzzer goes through every counter after each run.
+FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_BIN    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
+FUZZ_OBJ    := $(call obj,$(filter-out $(FUZZ_SRC) tests/fuzz/replay.c,$(wildcard tests/fuzz/*.c)))
+FUZZ_MAIN    = $(B)/tests/fuzz/replay.o
+FUZZ_SAN    := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+
+$(B)/tests/fuzz/libfuzzed.a: $(SERVER_OBJ) $(CONFIG_OBJ) $(FUZZ_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(FUZZ_BIN): $(B)/%: $(B)/%.o $(FUZZ_MAIN) $(B)/tests/fuzz/libfuzzed.a $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) -o $@ $^ $(LIBS)
+
+replays: $(FUZZ_BIN)
+
+fuzzers: ## the fuzz targets with libFuzzer, in build-fuzz/tests/fuzz/
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-fuzz CC=clang CXX=clang++ SAN='$(FUZZ_SAN)' \
+	  FUZZ_MAIN= FUZZ_LDFLAGS=-fsanitize=fuzzer replays
+
+fuzz: deps-lint all fuzzers ## fuzz each target for FUZZ_SECONDS (60); FUZZ="json http" chooses
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} tests/fuzz/run.sh $(B) build-fuzz $(FUZZ)
 
 floats: deps-test ## print all 2^32 floats and read them back; some minutes
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_floats
@@ -274,7 +318,7 @@ arm64-tests:
 # --- checks ---------------------------------------------------------------------------------
 ALL_C := $(wildcard core/*.[ch] config/*.[ch] server/*.[ch] tests/*.[ch] tests/*/*.[ch])
 
-lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, include rules
+lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, gcc -fanalyzer, cppcheck, include rules
 	@tests/lint.sh
 
 fmt: ## format every C file
@@ -322,6 +366,13 @@ $(B)/tests/bench_json: $(B)/tests/bench_json.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/
 bench-json: deps-build ## time reading and writing tensors as JSON, and jansson
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_json
 	@$(B)/tests/bench_json $(ARGS)
+
+$(B)/tests/bench_encoder: $(B)/tests/bench_encoder.o $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+bench-encoder: deps-build ## time a whole encoder (MODEL: its folder; ARGS: lengths, or mixed)
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_encoder
+	@$(B)/tests/bench_encoder $(MODEL) $(or $(ARGS),16 128 mixed)
 
 # The peers' scripts lie beside this tree; their README says what they install.
 PEERS_DIR := $(or $(ATTND_SHARED),../shared)/peers
