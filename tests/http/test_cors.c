@@ -330,6 +330,9 @@ static void every_path_stands_below_the_prefix(void **state)
         command_free(&c);
     }
     command_refuse(COMMAND("healthcheck", "--url", daemon_url(d)), 1, COMMAND("404"));
+    test_command own = command_succeed(COMMAND("healthcheck", "--listen", daemon_url(d) + 7,
+                                               "--set", "server.base_path=/team/attnd"));
+    command_free(&own);
     daemon_stop(d);
 }
 
@@ -400,6 +403,11 @@ static void allowed_hosts_replace_those_of_loopback(void **state)
     assert_int_equal(a.status, 403);
     assert_non_null(strstr(a.body, "host_not_allowed"));
     raw_free(&a);
+    test_command own =
+        command_succeed(COMMAND("healthcheck", "--listen", daemon_url(d) + 7, "--set",
+                                "server.allowed_hosts=[\"api.example.org\"]"));
+    command_free(&own);
+    command_refuse(COMMAND("healthcheck", "--listen", daemon_url(d) + 7), 1, COMMAND("403"));
     daemon_stop(d);
 }
 

@@ -260,6 +260,10 @@ static void the_daemon_speaks_https_only(void **state)
     command_free(&ok);
     ok = command_succeed(COMMAND("healthcheck", "--url", local));
     command_free(&ok);
+    ok =
+        command_succeed(COMMAND("healthcheck", "--listen", url + 8, "--set",
+                                certificate_option("one"), "--set", certificate_key_option("one")));
+    command_free(&ok);
     command_refuse(COMMAND("healthcheck", "--url", url), 1, COMMAND("trusted"));
     command_refuse(COMMAND("healthcheck", "--url", plain_url(url)), 1, COMMAND("no answer"));
     daemon_stop(d);
