@@ -515,6 +515,13 @@ static void a_model_is_loaded_as_it_is_configured(void **state)
     assert_int_equal(r.status, 200);
     reply_free(&r);
     post(d, "/v2/repository/models/n/load", 404, "model_not_found");
+    r = daemon_request(d, "POST", UNLOAD, COMMAND("Sec-Fetch-Site: cross-site"), NULL, 0);
+    assert_int_equal(r.status, 403);
+    assert_non_null(strstr(r.body, "\"code\":\"cross_site\""));
+    reply_free(&r);
+    r = daemon_request(d, "POST", UNLOAD, COMMAND("Sec-Fetch-Site: same-origin"), NULL, 0);
+    assert_int_equal(r.status, 200);
+    reply_free(&r);
     assert_true(metric(d, SUCCESSES) == 1);
     daemon_stop(d);
     free(good);
