@@ -71,10 +71,11 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test fuzz fuzzers replays arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-encoder bench-peers bench-service soak \
-        fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
-        compile tests \
-        arm64-tests
+.PHONY: all run compile clean help docs fmt install install-files install-units deb deb-package sbom
+.PHONY: test tests test-web arm64 arm64-tests lint asan tsan coverage check-release check-openapi floats soak
+.PHONY: fuzz fuzzers replays bench bench-json bench-encoder bench-peers bench-service
+.PHONY: deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm
+.PHONY: deps-coverage deps-package deps-package-tools deps-promtool deps-deb deps-sbom
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -114,6 +115,11 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 	@[ -d build/python/tritonclient ] || \
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
+# Prometheus' own checker, without the server that it comes with. A test says when it lacks it.
+deps-promtool:
+	@command -v promtool >/dev/null || [ -x build/promtool/usr/bin/promtool ] || { \
+	  mkdir -p build/promtool && cd build/promtool && { apt-get download -qq prometheus && \
+	  dpkg-deb -x prometheus_*.deb . && rm -rf prometheus_*.deb usr/share usr/bin/prometheus; } >/dev/null 2>&1 || true; }
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
 # A browser, node and packages from npm, in the versions of the lock file: for the browser tests alone,
@@ -233,7 +239,7 @@ test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
 	@$(MAKE) --no-print-directory $(WEB_TESTS)
 	@tests/run.sh $(B) $(patsubst $(B)/%,%,$(WEB_TESTS))
 
-test: deps-test deps-python deps-web deps-package ## build and run every test; ends in "N passed, N failed"
+test: deps-test deps-python deps-web deps-package deps-promtool ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
@@ -396,8 +402,8 @@ bench-service: all ## time the daemon against node with onnxruntime, where that 
 
 soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600), every fault, thousands of random cases
 	@$(MAKE) --no-print-directory $(JOBS) tests
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
-	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults soak)
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} RELOAD_SECONDS=60 TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
+	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults reload soak)
 
 clean: ## remove what was built
 	rm -rf build build-*
