@@ -71,7 +71,7 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-peers bench-service soak \
+.PHONY: all run test fuzz fuzzers replays arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-encoder bench-peers bench-service soak \
         fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
         compile tests \
         arm64-tests
@@ -116,7 +116,7 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
-# A browser, node and two packages from npm, in the versions of the lock file: for the browser tests alone,
+# A browser, node and packages from npm, in the versions of the lock file: for the browser tests alone,
 # which say what they lack and are skipped.
 deps-web:
 	@command -v chromium >/dev/null || $(MAKE) --no-print-directory -s deps-chromium >/dev/null 2>&1 || true
@@ -227,7 +227,7 @@ $(WEB_TESTS): $(B)/%: %.mjs
 	@printf '#!/bin/sh\nexec node %s "$$@" 2>&1\n' $< >$@ && chmod +x $@
 	@command -v node >/dev/null || printf '#!/bin/sh\necho "skipped: browser tests: node is not installed"\n' >$@
 
-tests: $(B)/attnd docs $(UNIT_BIN) $(HTTP_BIN) $(FAULTS) $(if $(SAN),,$(WEB_TESTS))
+tests: $(B)/attnd docs $(UNIT_BIN) $(HTTP_BIN) $(FAULTS) $(FUZZ_BIN) $(if $(SAN),,$(WEB_TESTS))
 
 test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
 	@$(MAKE) --no-print-directory $(WEB_TESTS)
@@ -238,6 +238,9 @@ test: deps-test deps-python deps-web deps-package ## build and run every test; e
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
 	 then $(MAKE) --no-print-directory arm64-tests; else rm -rf build-arm64; fi
+endif
+ifeq ($(ONLY),)
+	@if tests/fuzz/run.sh --can; then $(MAKE) --no-print-directory fuzzers; else rm -rf build-fuzz; fi
 endif
 	@tests/run.sh $(if $(ONLY),,--all) $(B) $(ONLY)
 
@@ -265,6 +268,31 @@ check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document 
 
 check-release: ## build and test on another Debian in a chroot, as root (RELEASE=trixie)
 	@tests/release.sh $(or $(RELEASE),trixie) $(ONLY)
+
+# --- fuzzing --------------------------------------------------------------------------------
+# A target is a file; its main() is libFuzzer's (make fuzz) or replay.c, which is part of the tests. Out of an archive
+# it takes only what it needs: the fuzzer goes through every counter after each run.
+FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_BIN    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
+FUZZ_OBJ    := $(call obj,$(filter-out $(FUZZ_SRC) tests/fuzz/replay.c,$(wildcard tests/fuzz/*.c)))
+FUZZ_MAIN    = $(B)/tests/fuzz/replay.o
+FUZZ_SAN    := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+
+$(B)/tests/fuzz/libfuzzed.a: $(SERVER_OBJ) $(CONFIG_OBJ) $(FUZZ_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(FUZZ_BIN): $(B)/%: $(B)/%.o $(FUZZ_MAIN) $(B)/tests/fuzz/libfuzzed.a $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) -o $@ $^ $(LIBS)
+
+replays: $(FUZZ_BIN)
+
+fuzzers: ## the fuzz targets with libFuzzer, in build-fuzz/tests/fuzz/
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-fuzz CC=clang CXX=clang++ SAN='$(FUZZ_SAN)' \
+	  FUZZ_MAIN= FUZZ_LDFLAGS=-fsanitize=fuzzer replays
+
+fuzz: deps-lint all fuzzers ## fuzz each target for FUZZ_SECONDS (60); FUZZ="json http" chooses
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} tests/fuzz/run.sh $(B) build-fuzz $(FUZZ)
 
 floats: deps-test ## print all 2^32 floats and read them back; some minutes
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_floats
@@ -338,6 +366,13 @@ $(B)/tests/bench_json: $(B)/tests/bench_json.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/
 bench-json: deps-build ## time reading and writing tensors as JSON, and jansson
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_json
 	@$(B)/tests/bench_json $(ARGS)
+
+$(B)/tests/bench_encoder: $(B)/tests/bench_encoder.o $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+bench-encoder: deps-build ## time a whole encoder (MODEL: its folder; ARGS: lengths, or mixed)
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_encoder
+	@$(B)/tests/bench_encoder $(MODEL) $(or $(ARGS),16 128 mixed)
 
 # The peers' scripts lie beside this tree; their README says what they install.
 PEERS_DIR := $(or $(ATTND_SHARED),../shared)/peers
