@@ -281,7 +281,10 @@ static mhd_result begin(srv_exchange *x, const char *method, const char *version
     enter(h, &h->active);
     if (!collect_headers(x))
         return MHD_NO;
+    size_t parents = 0;
+    const char *parent = srv_header_find(x, "traceparent", &parents);
     srv_request_id(x->request_id, srv_header_find(x, "X-Request-Id", NULL));
+    srv_trace_begin(&x->trace, parents == 1 ? parent : NULL);
     const char *expect = srv_header_find(x, "Expect", NULL);
     x->expects_continue = expect != NULL && strcasecmp(expect, "100-continue") == 0 && !x->http_1_0;
     srv_check(x, &h->o, &h->listeners);
@@ -413,6 +416,8 @@ static void log_exchange(const srv_exchange *x, double seconds,
         return;
     const srv_log_field fields[] = {
         SRV_STR("request_id", x->request_id),
+        SRV_STR("trace_id", x->trace.trace_id),
+        SRV_STR("span_id", x->trace.span_id),
         SRV_STR("method", x->method),
         SRV_STR("route", x->route != NULL ? x->route->path : SRV_NO_ROUTE),
         SRV_INT("status", x->reply.status),
@@ -586,7 +591,9 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
     if (h == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for the HTTP server");
     bool secure = o->access != NULL && srv_access_is_secure(o->access);
-    rc = srv_listeners_open(&h->listeners, o->listen, o->num_listen, secure, err);
+    rc = o->num_passed > 0
+             ? srv_listeners_adopt(&h->listeners, o->passed, o->num_passed, secure, err)
+             : srv_listeners_open(&h->listeners, o->listen, o->num_listen, secure, err);
     if (rc != ATTN_OK) {
         free(h);
         return rc;
@@ -637,27 +644,37 @@ const char *srv_http_url(const srv_http *h, size_t i)
     return i < h->listeners.n ? h->listeners.item[i].url : NULL;
 }
 
+void srv_http_drain(srv_http *h)
+{
+    atomic_store(&h->draining, true);
+}
+
 void srv_http_quiesce(srv_http *h)
 {
+    srv_http_drain(h);
     if (h->quiesced)
         return;
     h->quiesced = true;
-    atomic_store(&h->draining, true);
     srv_conns_quiesce(h->conns);
 }
 
 size_t srv_http_wait(srv_http *h, int64_t timeout_ms)
 {
     int64_t until = srv_now_ms() + timeout_ms;
-    const struct timespec at = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
-    int waited = 0;
 
-    (void)pthread_mutex_lock(&h->lock);
-    while (h->active > 0 && waited != ETIMEDOUT)
-        waited = pthread_cond_timedwait(&h->fewer, &h->lock, &at);
-    size_t left = h->active;
-    (void)pthread_mutex_unlock(&h->lock);
-    return left;
+    for (;;) {
+        int64_t now = srv_now_ms(), expect_ms = srv_conns_expect_ms(h->conns);
+        (void)pthread_mutex_lock(&h->lock);
+        size_t active = h->active;
+        int64_t at = active > 0 || now + expect_ms > until ? until : now + expect_ms;
+        if ((active > 0 || expect_ms > 0) && at > now) {
+            const struct timespec t = {.tv_sec = at / 1000, .tv_nsec = at % 1000 * 1000000};
+            (void)pthread_cond_timedwait(&h->fewer, &h->lock, &t);
+        }
+        (void)pthread_mutex_unlock(&h->lock);
+        if ((active == 0 && expect_ms == 0) || now >= until)
+            return active;
+    }
 }
 
 size_t srv_http_stop(srv_http *h, int64_t timeout_ms)

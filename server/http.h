@@ -78,6 +78,9 @@ typedef struct {
 typedef struct {
     const char *const *listen; /* "HOST:PORT", "[::]:PORT", "unix:/PATH"; port 0 = any */
     size_t num_listen;         /* 1 to 16 */
+    /* Sockets passed, passed + 1, ... listen already: they replace `listen`. num_passed 0 = none. */
+    int passed;
+    size_t num_passed;
     unsigned io_threads;
     unsigned max_connections;
     uint64_t max_body_bytes;
@@ -111,11 +114,12 @@ const char *srv_http_url(const srv_http *h, size_t i);
  * connection is in use, or there is no memory. */
 bool srv_http_adopt(srv_http *h, int fd);
 
-/* Shutdown in steps: quiesce closes the listening sockets (what is connected goes on, each answer says
- * Connection: close); wait returns when no exchange is left or timeout_ms has passed, and how many are
- * left; stop waits like that, then ends all and returns how many were cut. Every suspended exchange
- * must be resumed, before or during stop. Called from one thread. */
-void srv_http_quiesce(srv_http *h);
+/* Shutdown in steps: drain makes each answer say Connection: close, and all else goes on; quiesce closes the listening
+ * sockets, and who was connected before that is served; wait returns when no exchange is left and none has come for a
+ * moment, or timeout_ms has passed, and how many are left; stop waits like that, then ends all and returns how many
+ * were cut. Every suspended exchange must be resumed, before or during stop. Called from one thread. */
+void srv_http_drain(srv_http *h);
+void srv_http_quiesce(srv_http *h); /* and drain */
 size_t srv_http_wait(srv_http *h, int64_t timeout_ms);
 size_t srv_http_stop(srv_http *h, int64_t timeout_ms);
 void srv_http_free(srv_http *h);           /* after stop; takes NULL */
@@ -123,7 +127,7 @@ size_t srv_http_active(const srv_http *h); /* exchanges under way, any thread */
 
 /* What an exchange is about. Strings are valid until `end` returns. */
 void *srv_http_app(const srv_exchange *x);
-bool srv_http_draining(const srv_exchange *x); /* quiesce was called: this reply closes */
+bool srv_http_draining(const srv_exchange *x); /* drain was called: this reply closes */
 const char *srv_http_request_id(const srv_exchange *x);
 const char *srv_http_param(const srv_exchange *x, const char *name);  /* of the path; NULL = none */
 const char *srv_http_header(const srv_exchange *x, const char *name); /* NULL = absent */
@@ -173,6 +177,8 @@ void srv_http_wake(srv_exchange *x);
  * needed_bytes and limit_bytes; EBUSY 503 with Retry-After; ETIMEDOUT 504; ECANCELED 503; others 500.
  * `code`, a literal; NULL = attn_status_name(err->code). */
 void srv_http_reply_problem(srv_exchange *x, const attn_error *err, const char *code);
+/* The same with a status that is not in the table. */
+void srv_http_reply_refusal(srv_exchange *x, int status, const char *code, const attn_error *err);
 /* A header field of the reply, copied; before or after the reply is set. Ours have X-Request-Id,
  * X-Content-Type-Options and Content-Type already. */
 void srv_http_set_header(srv_exchange *x, const char *name, const char *value);

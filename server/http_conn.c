@@ -17,6 +17,8 @@ enum {
     TICK_MS = 250,
     LINGER_MS = 1000,     /* a client that was cut has so long to read the answer */
     COMPLAINT_MS = 1000,  /* a full house is said once a second at most */
+    CLOSING_MS = 50,      /* for those who are just connecting when the listening sockets close */
+    SETTLE_MS = 100,      /* a client that was just accepted or answered may be sending */
     ACCEPT_AT_A_TIME = 64 /* then a look at the clocks */
 };
 
@@ -52,6 +54,7 @@ struct srv_conns {
     pthread_cond_t fewer; /* closed */
     srv_conn *head;
     unsigned accepted; /* connections that are open; those the library has not told of yet, too */
+    int64_t last_ms;   /* somebody was accepted, or an exchange ended */
     bool quiesced, stopping, full, closed;
 };
 
@@ -125,15 +128,14 @@ static bool accept_some(srv_conns *c, int listen_fd)
         struct sockaddr_storage addr;
         socklen_t n = sizeof addr;
         (void)pthread_mutex_lock(&c->lock);
-        bool room = !c->quiesced && c->accepted < c->o.max_connections;
-        bool full = !c->quiesced && !room;
-        c->full = full;
+        bool room = c->accepted < c->o.max_connections;
+        c->full = !room;
         c->accepted += room;
         (void)pthread_mutex_unlock(&c->lock);
-        if (full)
+        if (!room) {
             complain(c, "every connection is in use, clients wait", 0);
-        if (!room)
             return false;
+        }
         int fd = accept4(listen_fd, (struct sockaddr *)&addr, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             int error = errno;
@@ -145,6 +147,9 @@ static bool accept_some(srv_conns *c, int listen_fd)
             complain(c, "cannot accept a connection", error);
             return false;
         }
+        (void)pthread_mutex_lock(&c->lock);
+        c->last_ms = srv_now_ms();
+        (void)pthread_mutex_unlock(&c->lock);
         if (!c->o.add(c->o.arg, fd, (const struct sockaddr *)&addr, n))
             drop_one(c);
     }
@@ -158,6 +163,7 @@ bool srv_conns_adopt(srv_conns *c, int fd)
     (void)pthread_mutex_lock(&c->lock);
     bool room = !c->quiesced && c->accepted < c->o.max_connections;
     c->accepted += room;
+    c->last_ms = srv_now_ms();
     (void)pthread_mutex_unlock(&c->lock);
     if (!room) {
         (void)close(fd);
@@ -169,9 +175,25 @@ bool srv_conns_adopt(srv_conns *c, int fd)
     return false;
 }
 
+/* Nobody who is connected by now is lost. */
 static void close_listeners(srv_conns *c)
 {
-    srv_listeners_close(c->o.listeners);
+    srv_listeners *l = c->o.listeners;
+    int64_t until = srv_now_ms() + CLOSING_MS, left = CLOSING_MS;
+
+    srv_listeners_refuse(l);
+    for (; left > 0; left = until - srv_now_ms()) {
+        struct pollfd fds[SRV_MAX_LISTENERS];
+        nfds_t n = 0;
+        for (size_t i = 0; i < l->n; i++) {
+            if (!l->item[i].adopted && accept_some(c, l->item[i].fd))
+                fds[n++] = (struct pollfd){.fd = l->item[i].fd, .events = POLLIN};
+        }
+        if (n == 0)
+            break;
+        (void)poll(fds, n, (int)left);
+    }
+    srv_listeners_close(l);
     (void)pthread_mutex_lock(&c->lock);
     c->closed = true;
     (void)pthread_cond_broadcast(&c->fewer);
@@ -260,6 +282,14 @@ void srv_conns_quiesce(srv_conns *c)
     while (!c->closed)
         (void)pthread_cond_wait(&c->fewer, &c->lock);
     (void)pthread_mutex_unlock(&c->lock);
+}
+
+int64_t srv_conns_expect_ms(srv_conns *c)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    int64_t left = c->accepted > 0 ? c->last_ms + SETTLE_MS - srv_now_ms() : 0;
+    (void)pthread_mutex_unlock(&c->lock);
+    return left > 0 ? left : 0;
 }
 
 void srv_conns_free(srv_conns *c)
@@ -425,6 +455,7 @@ void srv_conn_done(srv_conn *conn)
     (void)pthread_mutex_lock(&c->lock);
     conn->x = NULL;
     conn->served = true;
+    c->last_ms = srv_now_ms();
     if (!is_cut(conn)) {
         conn->phase = PHASE_HEADER;
         conn->deadline_ms = srv_now_ms() + c->o.idle_timeout_ms + c->o.header_timeout_ms;

@@ -2,7 +2,10 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
 #include <netdb.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,10 +49,24 @@ static bool describe(srv_listener *l, bool secure)
         struct sockaddr any;
         struct sockaddr_in v4;
         struct sockaddr_in6 v6;
+        struct sockaddr_un local;
     } a = {0};
     socklen_t n = sizeof a;
     char host[INET6_ADDRSTRLEN + 32], port[8];
-    if (getsockname(l->fd, &a.any, &n) != 0 ||
+    if (getsockname(l->fd, &a.any, &n) != 0)
+        return false;
+    if (a.any.sa_family == AF_UNIX) {
+        size_t path = n > offsetof(struct sockaddr_un, sun_path)
+                          ? n - offsetof(struct sockaddr_un, sun_path)
+                          : 0;
+        bool abstract = path > 0 && a.local.sun_path[0] == '\0';
+        if (abstract)
+            a.local.sun_path[0] = '@';
+        (void)snprintf(l->url, sizeof l->url, "unix:%.*s", (int)path, a.local.sun_path);
+        l->local = true;
+        return true;
+    }
+    if ((a.any.sa_family != AF_INET && a.any.sa_family != AF_INET6) ||
         getnameinfo(&a.any, n, host, sizeof host, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return false;
@@ -202,16 +219,84 @@ static attn_status open_one(srv_listener *l, const char *listen, bool secure, at
     return ATTN_OK;
 }
 
-static void close_one(srv_listener *l)
+static attn_status adopt(srv_listener *l, int fd, bool secure, attn_error *err)
+{
+    int type = 0, listens = 0, flags = fcntl(fd, F_GETFL);
+    socklen_t n = sizeof type;
+
+    *l = (srv_listener){.fd = fd, .adopted = true};
+    if (flags < 0 || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) != 0 || type != SOCK_STREAM ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) != 0 || !listens ||
+        fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || !describe(l, secure)) {
+        (void)close(fd);
+        return attn_fail(err, ATTN_EIO,
+                         "descriptor %d, passed by LISTEN_FDS, is not a socket that listens for "
+                         "connections over TCP or a unix socket",
+                         fd);
+    }
+    return ATTN_OK;
+}
+
+attn_status srv_listeners_adopt(srv_listeners *l, int first, size_t n, bool secure, attn_error *err)
+{
+    *l = (srv_listeners){0};
+    if (n > SRV_MAX_LISTENERS)
+        return attn_fail(err, ATTN_EINVAL, "LISTEN_FDS passes %zu sockets: %d are possible", n,
+                         SRV_MAX_LISTENERS);
+    for (size_t i = 0; i < n; i++) {
+        attn_status rc = adopt(&l->item[i], first + (int)i, secure, err);
+        if (rc != ATTN_OK) {
+            srv_listeners_close(l);
+            return rc;
+        }
+        l->n = i + 1;
+    }
+    return ATTN_OK;
+}
+
+/* The file, unless it is another daemon's by now. */
+static void remove_file(const srv_listener *l)
 {
     const char *path = l->url + sizeof UNIX - 1;
     struct stat st;
 
+    if (lstat(path, &st) == 0 && st.st_dev == l->device && st.st_ino == l->inode)
+        (void)unlink(path);
+}
+
+/* Closing a socket resets those whom the system has taken in but we have not accepted. So before that every request for
+ * a new connection is dropped: its client sends it once more, a second later, and is refused. */
+static void drop_requests(const srv_listener *l)
+{
+    enum { FLAGS_AT = 13, SYN = 0x02 }; /* in a TCP header */
+    struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS_AT),
+                                 BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, SYN, 0, 1),
+                                 BPF_STMT(BPF_RET | BPF_K, 0),
+                                 BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
+    const struct sock_fprog program = {sizeof code / sizeof *code, code};
+
+    (void)setsockopt(l->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+void srv_listeners_refuse(srv_listeners *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->item[i].adopted)
+            continue;
+        if (l->item[i].local)
+            remove_file(&l->item[i]);
+        else
+            drop_requests(&l->item[i]);
+    }
+}
+
+static void close_one(srv_listener *l)
+{
     if (l->fd < 0)
         return;
-    /* Before it is closed: then its file cannot be another daemon's yet. */
-    if (l->local && lstat(path, &st) == 0 && st.st_dev == l->device && st.st_ino == l->inode)
-        (void)unlink(path);
+    if (l->local &&
+        !l->adopted) /* before it is closed: then its file cannot be another daemon's yet */
+        remove_file(l);
     (void)close(l->fd);
     l->fd = -1;
 }

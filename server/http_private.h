@@ -20,6 +20,7 @@
 
 #include "server/clock.h"
 #include "server/http.h"
+#include "server/trace.h"
 
 enum {
     SRV_MAX_LISTENERS = 16,
@@ -36,6 +37,7 @@ typedef struct {
     int fd;         /* -1 = closed */
     bool loopback;  /* bound to a loopback address */
     bool local;     /* a unix socket */
+    bool adopted;   /* opened by another process, which keeps it */
     char host[256]; /* the name or address that was asked for, without brackets; "" with `local` */
     char url[320];  /* of the address that was bound; "unix:/PATH" with `local` */
     dev_t device;   /* of a unix socket's file, */
@@ -51,7 +53,14 @@ typedef struct {
  * replaced; the new one is for the daemon's user and group. `secure`: https on all but unix sockets. */
 ATTN_NODISCARD attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size_t n,
                                               bool secure, attn_error *err);
+/* Takes sockets first, first + 1, ... that another process has bound and listens on. */
+ATTN_NODISCARD attn_status srv_listeners_adopt(srv_listeners *l, int first, size_t n, bool secure,
+                                               attn_error *err);
 void srv_listeners_close(srv_listeners *l);
+
+/* Nobody can connect any more. Who has, or is just about to, can still be accepted, but for adopted ones: who waits
+ * there is for the process that listens next. */
+void srv_listeners_refuse(srv_listeners *l);
 
 /* Raises the limit of open files as far as allowed and returns how many connections fit below it,
  * at most `wanted`. Says in the log when that is fewer. */
@@ -85,7 +94,10 @@ ATTN_NODISCARD attn_status srv_conns_start(srv_conns *c,
                                            attn_error *err); /* from here on it accepts */
 bool srv_conns_adopt(srv_conns *c, int fd);                  /* as srv_http_adopt() */
 void srv_conns_quiesce(
-    srv_conns *c);                 /* after start; returns when the listening sockets are closed */
+    srv_conns *c); /* after start; returns when the listening sockets are closed */
+/* For how long there may yet be a request from who is connected: 0 when there is nobody, or when nobody came and no
+ * exchange ended for a moment. */
+int64_t srv_conns_expect_ms(srv_conns *c);
 void srv_conns_free(srv_conns *c); /* no connection is left; takes NULL */
 
 /* A connection's life, told by the I/O threads. NULL: no memory. */
@@ -146,6 +158,7 @@ struct srv_exchange {
     void *user;
     double started_s;
     char request_id[SRV_REQUEST_ID_BYTES];
+    srv_trace trace;
 
     char method[32]; /* cut off there: it is none of ours then */
     bool http_1_0;

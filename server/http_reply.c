@@ -113,6 +113,11 @@ void srv_http_reply_problem(srv_exchange *x, const attn_error *err, const char *
     reply_problem(x, status_of(err->code), code != NULL ? code : attn_status_name(err->code), err);
 }
 
+void srv_http_reply_refusal(srv_exchange *x, int status, const char *code, const attn_error *err)
+{
+    reply_problem(x, status, code, err);
+}
+
 void srv_reply_refuse(srv_exchange *x, int status, const char *code, const char *format, ...)
 {
     attn_error err = {.code = ATTN_EINVAL};

@@ -213,13 +213,7 @@ static int help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    sigset_t set;
-
     srv_blas_repair(argv);
-    /* Before the first thread of ours, so that all inherit it; serve's main thread takes these. */
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
     (void)signal(SIGPIPE, SIG_IGN);
 
     const char *name = argc > 1 ? argv[1] : "serve";
@@ -234,14 +228,10 @@ int main(int argc, char **argv)
             if (strcmp(argv[a], "--help") == 0)
                 return help(0, NULL);
         }
-        if (commands[i].run == serve)
-            (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
         return commands[i].run(argc < 2 ? 0 : argc - 2, argv + 2);
     }
-    if (name[0] == '-') { /* options alone mean serve */
-        (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (name[0] == '-') /* options alone mean serve */
         return serve(argc - 1, argv + 1);
-    }
     const char *near = attn_nearest(name, names, sizeof names / sizeof *names);
     (void)fprintf(stderr, "attnd: there is no command \"%s\"%s%s%s; see attnd --help\n", name,
                   near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",

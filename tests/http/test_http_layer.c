@@ -287,16 +287,20 @@ static void every_failure_has_its_status(void **state)
     raw_free(&a);
 }
 
+#define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
+
 /* What four requests leave on stderr. */
 static void capture_log(char *text, size_t size)
 {
     static const char *const requests[] = {
-        "POST /work HTTP/1.1\r\n" HOST
-        "X-Request-Id: a-1\r\nX-Sleep-Ms: 1\r\nContent-Length: 4\r\n\r\n"
+        "POST /work HTTP/1.1\r\n" HOST "X-Request-Id: a-1\r\nX-Sleep-Ms: 1\r\nContent-Length: 4\r\n"
+        "Traceparent: 00-" TRACE "-00f067aa0ba902b7-01\r\n\r\n"
         "body",
         "GET /quiet HTTP/1.1\r\n" HOST "\r\n",
         "GET /%22secret%22 HTTP/1.1\r\n" HOST "X-Request-Id: a-2\r\n\r\n",
-        "GET /echo/name HTTP/1.1\r\n" HOST "X-Request-Id: a-3\r\n\r\n"};
+        "GET /echo/name HTTP/1.1\r\n" HOST "X-Request-Id: a-3\r\ntraceparent: 00-" TRACE
+        "-00f067aa0ba902b7-01\r\n"
+        "traceparent: 00-" TRACE "-00f067aa0ba902b7-01\r\n\r\n"}; /* two are none */
     FILE *file = tmpfile();
     int saved = dup(STDERR_FILENO);
     assert_true(file != NULL && saved >= 0);
@@ -326,13 +330,20 @@ static void each_request_is_one_log_line(void **state)
         lines += *c == '\n';
     assert_int_equal(lines, 3); /* not the quiet one */
     assert_non_null(strstr(text,
-                           "\"event\":\"request\",\"request_id\":\"a-1\",\"method\":\"POST\","
-                           "\"route\":\"/work\",\"status\":200,\"bytes_in\":4,\"bytes_out\":6,"
-                           "\"duration_s\":"));
+                           "\"event\":\"request\",\"request_id\":\"a-1\",\"trace_id\":\"" TRACE
+                           "\",\"span_id\":\""));
+    assert_null(strstr(text, "00f067aa0ba902b7")); /* the caller's span is not ours */
+    const char *other = strstr(text, "\"request_id\":\"a-3\",\"trace_id\":\"");
+    assert_non_null(other);
+    assert_null(strstr(other, TRACE));
+    assert_non_null(strstr(
+        text,
+        "\"method\":\"POST\",\"route\":\"/work\",\"status\":200,\"bytes_in\":4,\"bytes_out\":6,"
+        "\"duration_s\":"));
     assert_non_null(strstr(text, "\"queue_s\":0.001,\"compute_s\":0.25,\"serialize_s\":0.0,"
                                  "\"batch\":2,\"tokens\":7,\"peer\":\"127.0.0.1:"));
-    assert_non_null(strstr(text, "\"request_id\":\"a-2\",\"method\":\"GET\",\"route\":\"other\","
-                                 "\"status\":404,"));
+    assert_non_null(strstr(text, "\"request_id\":\"a-2\",\"trace_id\":\""));
+    assert_non_null(strstr(text, "\"method\":\"GET\",\"route\":\"other\",\"status\":404,"));
     assert_non_null(strstr(text, "\"route\":\"/echo/{name}\",\"status\":200,"));
     assert_null(strstr(text, "secret"));
 }

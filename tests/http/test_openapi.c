@@ -25,7 +25,7 @@ static json_t *document_;
 static int start(void **state)
 {
     (void)state;
-    daemon_ = daemon_start(COMMAND("serve"));
+    daemon_ = daemon_start(COMMAND("serve", "--set", "admin.enabled=true"));
     document_ = described_document(daemon_);
     return 0;
 }
