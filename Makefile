@@ -22,8 +22,9 @@ PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.event zope.interface brotli python-rapidjson
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
-DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
-DEPS_DEB   := $(DEPS_BUILD) debhelper dpkg-dev pkgconf
+DEPS_COVERAGE := $(DEPS_TEST) gcovr
+DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
+DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
 DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
 PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls
 TEST_PKGS  := cmocka libcurl
@@ -70,7 +71,7 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test fuzz fuzzers replays arm64 lint asan tsan floats check-openapi bench bench-json bench-peers bench-service soak \
+.PHONY: all run test fuzz fuzzers replays arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-encoder bench-peers bench-service soak \
         fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
         compile tests \
         arm64-tests
@@ -115,7 +116,7 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
-# A browser, node and two packages from npm, in the versions of the lock file: for the browser tests alone,
+# A browser, node and packages from npm, in the versions of the lock file: for the browser tests alone,
 # which say what they lack and are skipped.
 deps-web:
 	@command -v chromium >/dev/null || $(MAKE) --no-print-directory -s deps-chromium >/dev/null 2>&1 || true
@@ -139,6 +140,8 @@ deps-deb:
 	$(call need,$(DEPS_DEB))
 deps-openapi:
 	$(call need,$(DEPS_OPENAPI))
+deps-coverage:
+	$(call need,$(DEPS_COVERAGE))
 deps-lint:
 	$(call need,$(DEPS_LINT))
 
@@ -198,7 +201,7 @@ $(B)/config/make_docs: $(B)/config/make_docs.o
 	$(CC) $(LDFLAGS_ALL) -o $@ $^
 
 $(B)/attnd.json.5: config/attnd.json.5 $(B)/config/make_docs
-	$(B)/config/make_docs man | sed -e '/^@KEYS@$$/r /dev/stdin' -e '/^@KEYS@$$/d' $< >$@
+	$(B)/config/make_docs man <$< >$@ || { rm -f $@; exit 1; }
 
 # Commands and what they take are as --help has them.
 $(B)/attnd.bash: config/attnd.bash $(B)/config/make_docs $(B)/attnd
@@ -249,9 +252,22 @@ tsan: deps-lint deps-python ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
 
+# Lines that the tests run, with exact counts from all threads; what a killed daemon ran is lost.
+coverage: deps-coverage deps-python ## the tests, counting lines: core and server have to reach 90 %
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-coverage SAN='--coverage -fprofile-update=atomic' tests
+	@find build-coverage -name '*.gcda' -delete
+	@tests/run.sh build-coverage $(ONLY)
+	@for d in core server config; do \
+	  gcovr -r . --object-directory build-coverage --filter "$$d/" --exclude '.*/make_docs.c' --exclude-throw-branches \
+	    --fail-under-line 90 --txt build-coverage/$$d.txt --txt-metric line || exit 1; \
+	  tail -3 build-coverage/$$d.txt | sed -n "s/^TOTAL/$$d/p"; done
+
 check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
 	@$(MAKE) --no-print-directory $(JOBS) compile
 	@tests/openapi/check.sh --all $(B)
+
+check-release: ## build and test on another Debian in a chroot, as root (RELEASE=trixie)
+	@tests/release.sh $(or $(RELEASE),trixie) $(ONLY)
 
 # --- fuzzing --------------------------------------------------------------------------------
 # A target is a file; its main() is libFuzzer's (make fuzz) or replay.c, which is part of the tests. Out of an archive
@@ -302,7 +318,7 @@ arm64-tests:
 # --- checks ---------------------------------------------------------------------------------
 ALL_C := $(wildcard core/*.[ch] config/*.[ch] server/*.[ch] tests/*.[ch] tests/*/*.[ch])
 
-lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, include rules
+lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, gcc -fanalyzer, cppcheck, include rules
 	@tests/lint.sh
 
 fmt: ## format every C file
@@ -350,6 +366,13 @@ $(B)/tests/bench_json: $(B)/tests/bench_json.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/
 bench-json: deps-build ## time reading and writing tensors as JSON, and jansson
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_json
 	@$(B)/tests/bench_json $(ARGS)
+
+$(B)/tests/bench_encoder: $(B)/tests/bench_encoder.o $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+bench-encoder: deps-build ## time a whole encoder (MODEL: its folder; ARGS: lengths, or mixed)
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_encoder
+	@$(B)/tests/bench_encoder $(MODEL) $(or $(ARGS),16 128 mixed)
 
 # The peers' scripts lie beside this tree; their README says what they install.
 PEERS_DIR := $(or $(ATTND_SHARED),../shared)/peers

@@ -17,7 +17,8 @@ enum {
     TICK_MS = 250,
     LINGER_MS = 1000,     /* a client that was cut has so long to read the answer */
     COMPLAINT_MS = 1000,  /* a full house is said once a second at most */
-    CLOSING_MS = 50,      /* for those who are just connecting when the listening sockets close */
+    CLOSING_MS = 50,      /* for those who are just connecting when the listening sockets close, */
+    NEAR_MS = 2,          /* and for those on this machine */
     SETTLE_MS = 100,      /* a client that was just accepted or answered may be sending */
     ACCEPT_AT_A_TIME = 64 /* then a look at the clocks */
 };
@@ -179,19 +180,23 @@ bool srv_conns_adopt(srv_conns *c, int fd)
 static void close_listeners(srv_conns *c)
 {
     srv_listeners *l = c->o.listeners;
-    int64_t until = srv_now_ms() + CLOSING_MS, left = CLOSING_MS;
+    int64_t wait_ms = NEAR_MS;
 
     srv_listeners_refuse(l);
-    for (; left > 0; left = until - srv_now_ms()) {
+    for (size_t i = 0; i < l->n; i++) {
+        if (!l->item[i].adopted && !l->item[i].local && !l->item[i].loopback)
+            wait_ms = CLOSING_MS;
+    }
+    for (int64_t until = srv_now_ms() + wait_ms;;) {
         struct pollfd fds[SRV_MAX_LISTENERS];
         nfds_t n = 0;
         for (size_t i = 0; i < l->n; i++) {
             if (!l->item[i].adopted && accept_some(c, l->item[i].fd))
                 fds[n++] = (struct pollfd){.fd = l->item[i].fd, .events = POLLIN};
         }
-        if (n == 0)
+        int64_t left = until - srv_now_ms();
+        if (n == 0 || (poll(fds, n, left > 0 ? (int)left : 0) <= 0 && srv_now_ms() >= until))
             break;
-        (void)poll(fds, n, (int)left);
     }
     srv_listeners_close(l);
     (void)pthread_mutex_lock(&c->lock);
