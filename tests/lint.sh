@@ -28,6 +28,7 @@ home jansson.h 'core/json.c'
 home zip.h 'core/npz.c'
 home zlib.h 'server/(inflate|deflate).c'
 home png.h 'server/png.c'
+home utf8proc.h 'core/unicode.c'
 home immintrin.h 'core/kern_[a-z0-9]*.c|core/[a-z0-9]*_wide.c'
 home arm_neon.h 'core/kern_[a-z0-9]*.c'
 find core config server tests -name '*.[ch]' -printf '%f\n' | sort | uniq -d | grep . && say "file names are unique in the tree"
@@ -41,7 +42,7 @@ if command -v aarch64-linux-gnu-gcc >/dev/null; then
 else
     echo "skipped: arm64: aarch64-linux-gnu-gcc is not installed"
 fi
-flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip zlib libpng cmocka libcurl)
+flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip zlib libpng libutf8proc cmocka libcurl)
 for h in core/*.h config/*.h server/*.h; do
     case $h in core/kern_tile.h | core/kern_rows.h) continue ;; esac # templates for the files that include them
     gcc -std=c11 -D_GNU_SOURCE -I. $flags -Wall -Wextra -Werror -fsyntax-only -x c "$h" || say "$h does not stand alone"
