@@ -49,10 +49,11 @@ attn_status attn_added_finish(attn_tokenizer *t, attn_error *err)
         const attn_added *token = &t->added[index];
         const char *s = token->content;
         size_t n = strlen(s);
+        bool starts;
         if (token->special != (i < t->added_count))
             continue;
         if (token->normalized)
-            rc = attn_normalize(t, w, s, n, &s, &n, err);
+            rc = attn_normalize(t, w, s, n, &s, &n, &starts, err);
         if (rc == ATTN_OK)
             rc = enter(token->normalized ? &t->normalized : &t->raw, s, n, (uint32_t)index, err);
     }
@@ -127,7 +128,9 @@ static attn_status between(const place *p, const char *s, size_t start, size_t e
     s += start;
     if (p->normalized)
         return attn_split_text(p->t, p->w, s, n, next.first, err);
-    ATTN_TRY(attn_normalize(p->t, p->w, s, n, &s, &n, err));
+    bool starts;
+    ATTN_TRY(attn_normalize(p->t, p->w, s, n, &s, &n, &starts, err));
+    next.first = next.first && starts;
     return cut(next, s, n, err);
 }
 

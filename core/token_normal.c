@@ -145,13 +145,26 @@ static bool ascii(const char *s, size_t n)
     return true;
 }
 
+/* Whether the step drops the beginning. Of a charsmap `tokenizers` does not notice that. */
+static bool drops_start(const attn_tokenizer *t, const attn_normal *step, const char *s, size_t n)
+{
+    size_t bytes;
+    uint32_t c = n > 0 ? attn_utf8_get(s, &bytes) : 0;
+
+    if (step->kind == ATTN_NORMAL_STRIP)
+        return step->left && attn_unicode_space(c);
+    return step->kind == ATTN_NORMAL_ACCENTS && (attn_unicode_class(&t->unicode, c) & ATTN_U_MARK);
+}
+
 attn_status attn_normalize(const attn_tokenizer *t, attn_token_scratch *w, const char *s, size_t n,
-                           const char **out, size_t *out_n, attn_error *err)
+                           const char **out, size_t *out_n, bool *starts, attn_error *err)
 {
     size_t turn = 0;
 
+    *starts = true;
     for (size_t i = 0; i < t->normals; i++) {
         const attn_normal *step = &t->normal[i];
+        *starts = *starts && !drops_start(t, step, s, n);
         if (step->kind == ATTN_NORMAL_STRIP) {
             strip(step, &s, &n);
             continue;

@@ -107,10 +107,11 @@ typedef struct {
     size_t strings_n;
 } attn_normal;
 
-/* Normalises n bytes; *out lies in them or in the scratch, until the next call. */
+/* Normalises n bytes; *out lies in them or in the scratch, until the next call. *starts = what they begin
+ * with was not dropped. */
 ATTN_NODISCARD attn_status attn_normalize(const attn_tokenizer *t, attn_token_scratch *w,
                                           const char *s, size_t n, const char **out, size_t *out_n,
-                                          attn_error *err);
+                                          bool *starts, attn_error *err);
 /* The parts of BERT's and of the four forms, which others call too. */
 ATTN_NODISCARD attn_status attn_normal_form(const attn_tokenizer *t, attn_token_scratch *w,
                                             const attn_normal *step, const char *s, size_t n,

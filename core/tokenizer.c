@@ -168,10 +168,9 @@ attn_token_scratch *attn_token_scratch_new(void)
     return w;
 }
 
-void attn_token_scratch_free(attn_token_scratch *w)
+/* Gives back what it holds. */
+static void empty(attn_token_scratch *w)
 {
-    if (w == NULL)
-        return;
     for (size_t i = 0; i < 2; i++) {
         free(w->normal[i].p);
         free(w->points[i].p);
@@ -185,6 +184,13 @@ void attn_token_scratch_free(attn_token_scratch *w)
     free(w->id.p);
     free(w->type_id.p);
     free(w->special.p);
+    memset(w, 0, sizeof *w);
+}
+
+void attn_token_scratch_free(attn_token_scratch *w)
+{
+    if (w != NULL)
+        empty(w);
     free(w);
 }
 
@@ -212,6 +218,27 @@ static attn_status check(const attn_tokenizer *t, const char *text, size_t n, co
     return ATTN_OK;
 }
 
+static attn_status encode(const attn_tokenizer *t, const char *text, size_t n, const char *pair,
+                          size_t pair_n, const attn_encode_options *options, attn_encoding *e,
+                          attn_error *err)
+{
+    attn_token_scratch *w = e->scratch;
+
+    w->count = 0;
+    w->limit = options->memory_limit;
+    w->most = SIZE_MAX;
+    /* Of a pair the lengths decide what is cut: both are encoded to their ends. */
+    if (options->max_length != 0 && pair == NULL)
+        w->most = options->max_length;
+    ATTN_TRY(attn_added_encode(t, w, text, n, err));
+    size_t first = w->count;
+    if (pair != NULL)
+        ATTN_TRY(attn_added_encode(t, w, pair, pair_n, err));
+    return attn_post_process(t, w, first, pair != NULL, options, e, err);
+}
+
+/* Whether a text fits the limit does not depend on what the scratch has kept of others: with that it may
+ * not fit where it would alone. */
 attn_status attn_tokenizer_encode(const attn_tokenizer *t, const char *text, size_t n,
                                   const char *pair, size_t pair_n,
                                   const attn_encode_options *options, attn_encoding *e,
@@ -224,21 +251,20 @@ attn_status attn_tokenizer_encode(const attn_tokenizer *t, const char *text, siz
     e->truncated = false;
     if (e->scratch == NULL)
         e->scratch = attn_token_scratch_new();
-    attn_token_scratch *w = e->scratch;
-    if (w == NULL)
+    if (e->scratch == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for tokens");
     ATTN_TRY(check(t, text, n, pair, pair_n, options, err));
-    w->count = 0;
-    w->limit = options->memory_limit;
-    w->most = SIZE_MAX;
-    /* Of a pair the lengths decide what is cut: both are encoded to their ends. */
-    if (options->max_length != 0 && pair == NULL)
-        w->most = options->max_length;
-    ATTN_TRY(attn_added_encode(t, w, text, n, err));
-    size_t first = w->count;
-    if (pair != NULL)
-        ATTN_TRY(attn_added_encode(t, w, pair, pair_n, err));
-    return attn_post_process(t, w, first, pair != NULL, options, e, err);
+    if (options->memory_limit != 0 && e->scratch->bytes != 0) {
+        attn_error full = {0};
+        attn_status rc = encode(t, text, n, pair, pair_n, options, e, &full);
+        if (rc != ATTN_ETOOBIG) {
+            if (rc != ATTN_OK)
+                (void)attn_fail(err, rc, "%s", full.text);
+            return rc;
+        }
+        empty(e->scratch);
+    }
+    return encode(t, text, n, pair, pair_n, options, e, err);
 }
 
 /* --- loading -------------------------------------------------------------------------------- */
