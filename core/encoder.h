@@ -28,18 +28,19 @@ typedef enum {
 typedef struct {
     size_t d_model, num_layers, num_heads;
     size_t
-        embed_width; /* of word embeddings, and of given ones: d_model but for ALBERT and ELECTRA */
+        embed_width; /* of word embeddings, also of given ones; ALBERT's are narrower than d_model */
     size_t vocabulary; /* ids are 0 .. vocabulary - 1 */
     size_t types; /* token types are 0 .. types - 1; 0 = the model has none, and all must be 0 */
-    size_t max_tokens; /* of a sequence, special tokens included; there are no positions for more */
-    size_t
-        usual_tokens; /* where texts are cut: max_seq_length of sentence-transformers, else max_tokens */
-    bool
-        lowercase; /* sentence-transformers says that texts are put in lower case before all else */
-    attn_embed pooling; /* the model's own; the mean where it does not say. Never NONE */
+    size_t max_tokens; /* of a sequence with its special tokens: there are no positions for more */
+    /* Where texts are cut: sentence-transformers' max_seq_length, else max_tokens. Then whether it puts texts in
+     * lower case before all else. */
+    size_t usual_tokens;
+    bool lowercase;
+    /* The model's own, ATTN_EMBED_MEAN where nothing says; never NONE. */
+    attn_embed pooling;
     bool normalize;
-    /* Why the model's own embeddings cannot be computed here ("... has a Dense module ..."), or NULL. Hidden
-     * states, maps and a pooling that the caller chooses can. */
+    /* Why the model's own embeddings cannot be computed here ("... a module of type Dense is not supported ..."), or
+     * NULL. Hidden states, maps and a pooling that the caller chooses can. */
     const char *no_embeddings;
 } attn_encoder_info;
 
@@ -49,8 +50,8 @@ typedef struct {
 const attn_encoder *attn_model_encoder(const attn_model *m, const char **reason);
 
 const attn_encoder_info *attn_encoder_get_info(const attn_encoder *e);
-size_t
-attn_encoder_bytes(const attn_encoder *e); /* without the attention layers; counted by the model */
+/* Heap that it takes without the attention layers; attn_model_weights_bytes() counts it. */
+size_t attn_encoder_bytes(const attn_encoder *e);
 
 /* --- the call ------------------------------------------------------------------------------------------------ */
 
@@ -108,12 +109,12 @@ typedef struct {
 ATTN_NODISCARD attn_status attn_encode_check(const attn_encoder *e, const attn_encode_sequence *seq,
                                              attn_error *err);
 
-/* The workspace of a call: a share for each sequence (its length and which results it wants count), and the rest, which
- * grows with the longest sequence and, up to a limit, with their `total` of tokens. */
+/* The workspace of a call: a share for each sequence (its length and which results it wants count), and the workers'
+ * scratch, which grows with the longest sequence: its tokens, or the columns of its maps if they are more. */
 size_t attn_encode_sequence_bytes(const attn_encoder *e, const attn_encode_options *options,
                                   const attn_encode_sequence *seq);
 size_t attn_encode_scratch_bytes(const attn_encoder *e, const attn_encode_options *options,
-                                 size_t longest, size_t total, size_t workers);
+                                 size_t longest, size_t workers);
 
 /* Computes n sequences. `workspace` holds the sum of these, aligned to 64. `cancel` may be NULL; once it is true the
  * call returns ATTN_ECANCELED soon. Never allocates. One call at a time for a pool.

@@ -12,11 +12,11 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-/* What a kern_<isa>.c file gives the table, after kern_tile.h and kern_rows.h. */
+/* What a kern_<isa>.c file gives the table, after kern_tile.h, kern_rows.h and kern_layer.h. */
 #define KERN_TABLE(name)                                                                           \
     .isa = (name), .panel = PANEL, .lanes = LANES, .row_block = 1, .product = product,             \
     .softmax = softmax, .scale = scale, .stream = stream, .end_streams = end_streams,              \
-    .scale_add = scale_add, .transpose = transpose, .all_finite = all_finite,                      \
-    .fma_burst = fma_burst
+    .scale_add = scale_add, .activate = activate, .norm = norm, .transpose = transpose,            \
+    .all_finite = all_finite, .fma_burst = fma_burst
 
 #endif
