@@ -15,7 +15,7 @@ B       := $(VARIANT)
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
-              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev
+              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev libutf8proc-dev
 DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
 PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 # Later ones want a newer numpy than Debian 12 has. Of what it names as its needs only these are used.
@@ -26,7 +26,7 @@ DEPS_COVERAGE := $(DEPS_TEST) gcovr
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
 DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
 DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
-PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls
+PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls libutf8proc
 TEST_PKGS  := cmocka libcurl
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -300,7 +300,7 @@ floats: deps-test ## print all 2^32 floats and read them back; some minutes
 
 # The kernels for arm64 and what stands on them alone, cross-compiled and run by an emulator. Stand-ins take
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
-ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
+ARM64_SRC := $(filter-out core/json.c core/npz.c core/unicode.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
 ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_bits attention_tiles base64 cpu \
                                                      floats kern)
