@@ -336,8 +336,6 @@ attn_status srv_encode_allocate(srv_request *r, attn_error *err)
         q->rollout = o->rollout ? e->rollout + squares : NULL;
         state_at += size->t * e->info->d_model;
         squares += size->t * size->t;
-        q->map_rows = size->map_rows;
-        q->map_columns = size->map_columns;
         if (o->num_map_layers == 0)
             continue;
         srv_shape z = srv_shape_of(r, SRV_MAPS, size);
@@ -423,6 +421,23 @@ static attn_status plan(srv_request *r, size_t workers, attn_error *err)
     return ATTN_OK;
 }
 
+/* What a call takes depends on the results that are wanted, which have no place before it is admitted. */
+static void want_results(srv_request *r)
+{
+    static float somewhere;
+    const attn_encode_options *o = &r->encode->options;
+
+    for (size_t i = 0; i < r->encode->num_seqs; i++) {
+        attn_encode_sequence *q = &r->encode->seqs[i];
+        q->map_rows = r->sizes[q->index].map_rows;
+        q->map_columns = r->sizes[q->index].map_columns;
+        q->embedding = o->pooling != ATTN_EMBED_NONE ? &somewhere : NULL;
+        q->hidden = o->num_hidden > 0 ? &somewhere : NULL;
+        q->maps.data = o->num_map_layers > 0 ? &somewhere : NULL;
+        q->rollout = o->rollout ? &somewhere : NULL;
+    }
+}
+
 attn_status srv_encode_parse(srv_request *r, size_t workers, attn_error *err)
 {
     srv_encode *e = r->encode;
@@ -433,11 +448,7 @@ attn_status srv_encode_parse(srv_request *r, size_t workers, attn_error *err)
     ATTN_TRY(place_sequences(r, err));
     ATTN_TRY(srv_request_check_ranges(r, err));
     e->options.maps = r->options;
-    for (size_t i = 0; i < e->num_seqs; i++) {
-        const srv_sizes *size = &r->sizes[e->seqs[i].index];
-        e->seqs[i].map_rows = size->map_rows;
-        e->seqs[i].map_columns = size->map_columns;
-    }
+    want_results(r);
     ATTN_TRY(plan(r, workers, err)); /* the text of the answer shows what the values asked for */
     srv_json_reader_drop_values(r->reader);
     return ATTN_OK;
