@@ -219,7 +219,7 @@ static attn_status check(const attn_tokenizer *t, const char *text, size_t n, co
 }
 
 static attn_status encode(const attn_tokenizer *t, const char *text, size_t n, const char *pair,
-                          size_t pair_n, const attn_encode_options *options, attn_encoding *e,
+                          size_t pair_n, const attn_tokenize_options *options, attn_encoding *e,
                           attn_error *err)
 {
     attn_token_scratch *w = e->scratch;
