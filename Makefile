@@ -25,6 +25,8 @@ DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_COVERAGE := $(DEPS_TEST) gcovr
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
 DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
+DEPS_DOCKER := haproxy nginx-light prometheus docker-compose yamllint python3-yaml python3-jsonschema \
+               $(if $(shell command -v kubectl),,kubernetes-client)
 DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
 PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls libutf8proc
 TEST_PKGS  := cmocka libcurl
@@ -71,11 +73,11 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run compile clean help docs fmt install install-files install-units deb deb-package sbom
-.PHONY: test tests test-web arm64 arm64-tests lint asan tsan coverage check-release check-openapi floats soak
+.PHONY: all run image compile clean help docs fmt install install-files install-units deb deb-package sbom
+.PHONY: test tests test-web test-docker arm64 arm64-tests lint asan tsan coverage check-release check-openapi floats soak
 .PHONY: fuzz fuzzers replays bench bench-json bench-encoder bench-peers bench-service
 .PHONY: deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm
-.PHONY: deps-coverage deps-package deps-package-tools deps-promtool deps-deb deps-sbom
+.PHONY: deps-coverage deps-package deps-package-tools deps-docker deps-docker-tools deps-promtool deps-deb deps-sbom
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -140,6 +142,11 @@ deps-package:
 	@$(MAKE) --no-print-directory -s deps-package-tools >/dev/null 2>&1 || true
 deps-package-tools:
 	$(call need,$(DEPS_PACKAGE))
+# What stands around containers. Where systemd runs, some of them would begin to serve: there they are not installed.
+deps-docker:
+	@[ -d /run/systemd/system ] || $(MAKE) --no-print-directory -s deps-docker-tools >/dev/null 2>&1 || true
+deps-docker-tools:
+	$(call need,$(DEPS_DOCKER))
 deps-sbom:
 	$(call need,python3-minimal)
 deps-deb:
@@ -239,7 +246,7 @@ test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
 	@$(MAKE) --no-print-directory $(WEB_TESTS)
 	@tests/run.sh $(B) $(patsubst $(B)/%,%,$(WEB_TESTS))
 
-test: deps-test deps-python deps-web deps-package deps-promtool ## build and run every test; ends in "N passed, N failed"
+test: deps-test deps-python deps-web deps-package deps-docker deps-promtool ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
@@ -249,6 +256,9 @@ ifeq ($(ONLY),)
 	@if tests/fuzz/run.sh --can; then $(MAKE) --no-print-directory fuzzers; else rm -rf build-fuzz; fi
 endif
 	@tests/run.sh $(if $(ONLY),,--all) $(B) $(ONLY)
+
+test-docker: deps-docker all ## the image, compose file, stack and manifests alone; memory for longer (ATTND_TEST_SWARM=yes: also where an engine runs)
+	@ATTND_MIX_SECONDS=$${ATTND_MIX_SECONDS:-60} tests/docker/run.sh $(B)
 
 asan: deps-lint deps-python ## the tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-asan CC=clang CXX=clang++ SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined' tests
@@ -346,6 +356,11 @@ install-units:
 	install -D -m 644 docker/systemd/attnd.socket $(UNITS)/attnd.socket
 	install -D -m 644 docker/systemd/attnd.service $(UNITS)/attnd.service
 	sed -i 's|/usr/bin/|$(prefix)/bin/|; s|/etc/attnd/attnd.json|$(sysconfdir)/attnd/attnd.json|' $(UNITS)/attnd.service
+
+image: ## the container image attnd:$(VERSION), with docker
+	docker build -t attnd:$(VERSION) -t attnd -f docker/Dockerfile --build-arg VERSION=$(VERSION) \
+	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
+	  $$(url=$$(git remote get-url origin 2>/dev/null | grep ^https:) && echo --build-arg SOURCE=$$url) $(ARGS) .
 
 sbom: all deps-sbom ## list what attnd links (SPDX) and the licences of it, into build/
 	docker/sbom.py $(B)/attnd $(VERSION) LICENSE $(B)/attnd.spdx.json $(B)/attnd.licences
