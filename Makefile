@@ -15,7 +15,7 @@ B       := $(VARIANT)
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
-              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev
+              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev libutf8proc-dev
 DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
 PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 # Later ones want a newer numpy than Debian 12 has. Of what it names as its needs only these are used.
@@ -26,7 +26,7 @@ DEPS_COVERAGE := $(DEPS_TEST) gcovr
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
 DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
 DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
-PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls
+PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls libutf8proc
 TEST_PKGS  := cmocka libcurl
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -71,10 +71,11 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test fuzz fuzzers replays arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-encoder bench-peers bench-service soak \
-        fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
-        compile tests \
-        arm64-tests
+.PHONY: all run compile clean help docs fmt install install-files install-units deb deb-package sbom
+.PHONY: test tests test-web arm64 arm64-tests lint asan tsan coverage check-release check-openapi floats soak
+.PHONY: fuzz fuzzers replays bench bench-json bench-encoder bench-peers bench-service
+.PHONY: deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm
+.PHONY: deps-coverage deps-package deps-package-tools deps-promtool deps-deb deps-sbom
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -114,6 +115,11 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 	@[ -d build/python/tritonclient ] || \
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
+# Prometheus' own checker, without the server that it comes with. A test says when it lacks it.
+deps-promtool:
+	@command -v promtool >/dev/null || [ -x build/promtool/usr/bin/promtool ] || { \
+	  mkdir -p build/promtool && cd build/promtool && { apt-get download -qq prometheus && \
+	  dpkg-deb -x prometheus_*.deb . && rm -rf prometheus_*.deb usr/share usr/bin/prometheus; } >/dev/null 2>&1 || true; }
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
 # A browser, node and packages from npm, in the versions of the lock file: for the browser tests alone,
@@ -233,7 +239,7 @@ test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
 	@$(MAKE) --no-print-directory $(WEB_TESTS)
 	@tests/run.sh $(B) $(patsubst $(B)/%,%,$(WEB_TESTS))
 
-test: deps-test deps-python deps-web deps-package ## build and run every test; ends in "N passed, N failed"
+test: deps-test deps-python deps-web deps-package deps-promtool ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
@@ -300,7 +306,7 @@ floats: deps-test ## print all 2^32 floats and read them back; some minutes
 
 # The kernels for arm64 and what stands on them alone, cross-compiled and run by an emulator. Stand-ins take
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
-ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
+ARM64_SRC := $(filter-out core/json.c core/npz.c core/unicode.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
 ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_bits attention_tiles base64 cpu \
                                                      floats kern)
@@ -396,8 +402,8 @@ bench-service: all ## time the daemon against node with onnxruntime, where that 
 
 soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600), every fault, thousands of random cases
 	@$(MAKE) --no-print-directory $(JOBS) tests
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
-	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults soak)
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} RELOAD_SECONDS=60 TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
+	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults reload soak)
 
 clean: ## remove what was built
 	rm -rf build build-*

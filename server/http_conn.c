@@ -164,6 +164,7 @@ bool srv_conns_adopt(srv_conns *c, int fd)
     (void)pthread_mutex_lock(&c->lock);
     bool room = !c->quiesced && c->accepted < c->o.max_connections;
     c->accepted += room;
+    c->last_ms = srv_now_ms();
     (void)pthread_mutex_unlock(&c->lock);
     if (!room) {
         (void)close(fd);

@@ -28,6 +28,7 @@ home jansson.h 'core/json.c'
 home zip.h 'core/npz.c'
 home zlib.h 'server/(inflate|deflate).c'
 home png.h 'server/png.c'
+home utf8proc.h 'core/unicode.c'
 home 'gnutls/[a-z0-9]*.h' 'server/(keys|tls).c'
 home immintrin.h 'core/kern_[a-z0-9]*.c|core/[a-z0-9]*_wide.c'
 home arm_neon.h 'core/kern_[a-z0-9]*.c'
@@ -42,7 +43,7 @@ if command -v aarch64-linux-gnu-gcc >/dev/null; then
 else
     echo "skipped: arm64: aarch64-linux-gnu-gcc is not installed"
 fi
-flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip zlib libpng gnutls cmocka libcurl)
+flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip zlib libpng gnutls libutf8proc cmocka libcurl)
 gcc -U__BYTE_ORDER__ -D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__ -std=c11 -D_GNU_SOURCE -I. -fsyntax-only core/tensor.c 2>&1 |
     grep -q 'stored tensors are copied as they are' || say "big-endian processors are not refused"
 for h in core/*.h config/*.h server/*.h; do

@@ -103,8 +103,10 @@ test('every_view_draws_in_both_themes', async () => {
             const picture = await part(page, '.stage').screenshot({ path: path.join(pictures(), `${view}-${colorScheme}.png`) }), png = readPNG(picture), seen = new Set();
             for (let y = 2; y < png.height; y += 3) for (let x = 2; x < png.width; x += 3) seen.add(png.at(x, y).join());
             check(seen.size >= 5, `${view} has only ${seen.size} colours`);
+            check((await part(page, '[part=toolbar]').boundingBox()).height < 48, `the bar of ${view} is one line`);
         }
         await setState(page, { view: 'matrix', scale: 'head' });
+        await page.waitForTimeout(200); // buttons fade
         if (colorScheme === 'light') writeFileSync(path.join(BUILD, 'viewer.png'), smallPNG(await page.screenshot())); // README shows it
         await quiet(page);
     }
