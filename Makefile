@@ -298,8 +298,9 @@ $(B)/tests/fuzz/libfuzzed.a: $(SERVER_OBJ) $(CONFIG_OBJ) $(FUZZ_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
+$(B)/tests/fuzz/fuzz_tokenizer: FUZZ_WRAP := -Wl,--wrap=attn_unicode_init,--wrap=attn_unicode_deinit
 $(FUZZ_BIN): $(B)/%: $(B)/%.o $(FUZZ_MAIN) $(B)/tests/fuzz/libfuzzed.a $(B)/libattn.a
-	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) -o $@ $^ $(LIBS)
+	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) $(FUZZ_WRAP) -o $@ $^ $(LIBS)
 
 replays: $(FUZZ_BIN)
 
