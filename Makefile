@@ -74,7 +74,7 @@ HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
 .PHONY: all run image compile clean help docs fmt install install-files install-units deb deb-package sbom
-.PHONY: test tests test-web test-docker arm64 arm64-tests lint asan tsan coverage check-release check-openapi floats soak
+.PHONY: test tests test-web test-docker arm64 arm64-tests lint asan tsan coverage check-release check-openapi check-tokenizers floats soak
 .PHONY: fuzz fuzzers replays bench bench-json bench-encoder bench-peers bench-service
 .PHONY: deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm
 .PHONY: deps-coverage deps-package deps-package-tools deps-docker deps-docker-tools deps-promtool deps-deb deps-sbom
@@ -281,6 +281,17 @@ coverage: deps-coverage deps-python ## the tests, counting lines: core and serve
 check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
 	@$(MAKE) --no-print-directory $(JOBS) compile
 	@tests/openapi/check.sh --all $(B)
+
+# FOLDER holds folders with a tokenizer.json each; what they should give is left there as expected.txt.
+FOLDER := $(B)/tokenizers
+check-tokenizers: deps-test ## the tokenisers against Hugging Face's from PyPI (FOLDER: others than the tests')
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_tokenizer
+	@[ -d build/python/tokenizers ] || \
+	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python tokenizers
+	@rm -rf $(B)/tokenizers; cp -r tests/tokenizers $(B)
+	@ATTND_WRITE_TEXTS=$(B)/texts.bin $(B)/tests/unit/test_tokenizer
+	@PYTHONPATH=build/python /usr/bin/python3 tests/make_tokenizers.py expect $(FOLDER) $(B)/texts.bin >$(B)/expected.txt
+	@mv $(B)/expected.txt $(FOLDER) && ATTND_TOKENIZERS=$(FOLDER) $(B)/tests/unit/test_tokenizer
 
 check-release: ## build and test on another Debian in a chroot, as root (RELEASE=trixie)
 	@tests/release.sh $(or $(RELEASE),trixie) $(ONLY)
