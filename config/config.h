@@ -21,16 +21,36 @@ typedef struct {
     const attn_json *layout; /* explicit layout object, or NULL; lives as long as the config */
 } cfg_model;
 
+typedef struct {
+    char **item;
+    size_t n;
+} cfg_list;
+
 typedef enum { CFG_LOG_ERROR, CFG_LOG_WARN, CFG_LOG_INFO, CFG_LOG_DEBUG } cfg_log_level;
 typedef enum { CFG_LOG_AUTO, CFG_LOG_TEXT, CFG_LOG_JSON } cfg_log_format;
 
 typedef struct cfg_config {
     struct {
-        char *listen; /* "127.0.0.1:8080", "[::]:0", "localhost:0" */
+        cfg_list listen; /* one at least: "127.0.0.1:8080", "[::]:0", "localhost:0", "unix:/path" */
+        char *base_path; /* "" or "/prefix", without a slash at its end */
+        /* What Host may say, without ports, IPv6 in brackets; "*" alone = anything. Empty: loopback's
+         * names where all listeners are on loopback, else anything. */
+        cfg_list allowed_hosts;
         int64_t io_threads, max_connections;
         uint64_t max_body_bytes;
-        int64_t header_timeout_ms, request_timeout_ms, shutdown_timeout_ms;
+        int64_t header_timeout_ms, request_timeout_ms, shutdown_delay_ms;
+        int64_t shutdown_timeout_ms;
     } server;
+    struct {
+        char *keys_file; /* "" = none */
+        bool protect_metrics;
+    } auth;
+    struct {
+        char *certificate_file, *key_file; /* both, or both "" */
+    } tls;
+    struct {
+        cfg_list allow_origins; /* "https://host:port" each, or "*" alone */
+    } cors;
     cfg_model *models;
     size_t num_models;
     uint64_t budget_bytes; /* 0 = auto */
@@ -40,6 +60,7 @@ typedef struct cfg_config {
     bool metrics; /* GET /metrics is there */
     bool docs;    /* GET /docs and /openapi.json are */
     bool ui;      /* GET / is */
+    bool admin;   /* models may be loaded and unloaded over HTTP */
     struct {
         cfg_log_level level;
         cfg_log_format format;
@@ -69,6 +90,9 @@ const char *cfg_warning(const cfg_config *c, size_t i);
 
 /* Writes one line a key, "path = value (source)". Returns malloc()ed text or NULL. */
 char *cfg_print(const cfg_config *c);
+
+/* "a, b", malloc()ed, or NULL. */
+char *cfg_list_text(const cfg_list *list);
 
 /* The flags and keys as text for --help; static. */
 const char *cfg_help(void);

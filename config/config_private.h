@@ -6,7 +6,11 @@
 #include "config_keys.h"
 
 typedef enum {
-    CFG_TYPE_ADDRESS,
+    CFG_TYPE_ADDRESSES,
+    CFG_TYPE_HOSTS,
+    CFG_TYPE_ORIGINS,
+    CFG_TYPE_PREFIX,
+    CFG_TYPE_FILE_NAME,
     CFG_TYPE_INTEGER,
     CFG_TYPE_AUTO_INTEGER,
     CFG_TYPE_SIZE,
@@ -46,14 +50,15 @@ typedef enum {
     CFG_FROM_FILE,
     CFG_FROM_VARIABLE,
     CFG_FROM_VARIABLE_FILE, /* NAME__FILE */
-    CFG_FROM_FLAG,          /* --listen, --model */
+    CFG_FROM_FLAG,          /* --listen, --model and their like */
     CFG_FROM_SET
 } cfg_source;
 
 struct cfg_private {
     cfg_source source[CFG_NUM_KEYS];
-    char *file;             /* as --config named it, or NULL */
-    attn_json *models_text; /* the document that the models' layouts point into, or NULL */
+    const char *flag[CFG_NUM_KEYS]; /* the last one, where the source is a flag; a literal */
+    char *file;                     /* as --config named it, or NULL */
+    attn_json *models_text;         /* the document that the models' layouts point into, or NULL */
     char **warnings;
     size_t num_warnings;
 };
@@ -95,6 +100,15 @@ attn_status cfg_set_json(cfg_config *c, const cfg_key *key, const attn_json *v, 
 
 /* The value of a key for people; NULL when memory is out. For free(). */
 char *cfg_value_text(const cfg_config *c, const cfg_key *key);
+
+/* lists.c. Both take the list's items into *list, in place of what is there or, with `add`, behind it;
+ * on failure it is as it was. A text has commas between its items, or is a JSON list. */
+bool cfg_is_list(cfg_type type);
+attn_status cfg_list_read(cfg_list *list, const cfg_key *key, const char *text, bool add,
+                          const cfg_place *at, attn_error *err);
+attn_status cfg_list_read_json(cfg_list *list, const cfg_key *key, const attn_json *v,
+                               const cfg_place *at, attn_error *err);
+void cfg_list_clear(cfg_list *list);
 
 /* models.c. cfg_models_add() takes one [NAME=]PATH or, when text begins with '[', a JSON list.
  * cfg_models_read() takes a JSON list; messages begin with `what` and its `pointer`. Layouts point into

@@ -1,6 +1,7 @@
 #include "config_private.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/nearest.h"
@@ -120,21 +121,82 @@ static attn_status apply_set(cfg_config *c, const char *text, attn_error *err)
     return cfg_set_text(c, key, text + n + 1, CFG_FROM_SET, &at, err);
 }
 
+static attn_status apply_value(cfg_config *c, const char *path, const char *value, flag_id id,
+                               const cfg_place *at, attn_error *err)
+{
+    const cfg_key *key = cfg_key_find(path);
+
+    ATTN_TRY(cfg_set_text(c, key, value, CFG_FROM_FLAG, at, err));
+    c->private_->flag[key - cfg_keys] = FLAGS[id].name;
+    return ATTN_OK;
+}
+
+/* KServe starts its servers with --model_name, --model_dir and --http_port. */
+static attn_status apply_kserve(cfg_config *c, const flag *f, const char *model_name,
+                                const cfg_place *at, attn_error *err)
+{
+    char *text = NULL;
+    bool port = f->id == FLAG_HTTP_PORT;
+    int n = port                 ? asprintf(&text, "0.0.0.0:%s", f->value)
+            : model_name != NULL ? asprintf(&text, "%s=%s", model_name, f->value)
+                                 : asprintf(&text, "%s", f->value);
+    if (n < 0)
+        return attn_fail(err, ATTN_ENOMEM, "no memory for the configuration");
+    attn_status rc = apply_value(c, port ? "server.listen" : "models", text, f->id, at, err);
+    free(text);
+    return rc;
+}
+
+/* The value of --model_name, or NULL. */
+static attn_status find_model_name(int argc, char *const argv[], const char **name, attn_error *err)
+{
+    bool folder = false;
+
+    *name = NULL;
+    for (int i = 0; i < argc;) {
+        flag f;
+        ATTN_TRY(next_flag(argc, argv, &i, &f, err));
+        folder = folder || f.id == FLAG_MODEL_DIR;
+        if (f.id == FLAG_MODEL_NAME)
+            *name = f.value;
+    }
+    if (*name != NULL && !folder)
+        return attn_fail(err, ATTN_ENOTFOUND, "--model_name needs --model_dir");
+    return ATTN_OK;
+}
+
 attn_status cfg_apply_flags(cfg_config *c, int argc, char *const argv[], attn_error *err)
 {
+    const char *model_name;
+
+    ATTN_TRY(find_model_name(argc, argv, &model_name, err));
     for (int i = 0; i < argc;) {
         flag f;
         cfg_place at;
         char shown[CFG_CLIP_CHARS];
 
         ATTN_TRY(next_flag(argc, argv, &i, &f, err));
-        if (f.id == FLAG_SET) {
+        cfg_clip(shown, f.value);
+        cfg_place_init(&at, "--%s %s", FLAGS[f.id].name, shown);
+        switch (f.id) {
+        case FLAG_SET:
             ATTN_TRY(apply_set(c, f.value, err));
-        } else if (f.id == FLAG_LISTEN || f.id == FLAG_MODEL) {
-            const cfg_key *key = cfg_key_find(f.id == FLAG_LISTEN ? "server.listen" : "models");
-            cfg_clip(shown, f.value);
-            cfg_place_init(&at, "--%s %s", FLAGS[f.id].name, shown);
-            ATTN_TRY(cfg_set_text(c, key, f.value, CFG_FROM_FLAG, &at, err));
+            break;
+        case FLAG_LISTEN:
+            ATTN_TRY(apply_value(c, "server.listen", f.value, f.id, &at, err));
+            break;
+        case FLAG_MODEL:
+            ATTN_TRY(apply_value(c, "models", f.value, f.id, &at, err));
+            break;
+        case FLAG_MODEL_DIR:
+        case FLAG_HTTP_PORT:
+            ATTN_TRY(apply_kserve(c, &f, model_name, &at, err));
+            break;
+        case FLAG_CONFIG: /* cfg_scan_flags() has seen to these */
+        case FLAG_MODEL_NAME:
+        case FLAG_PRINT_CONFIG:
+        case NUM_FLAGS:
+            break;
         }
     }
     return ATTN_OK;

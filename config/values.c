@@ -40,9 +40,16 @@ typedef char expected_text[96];
 static void expected(expected_text out, const cfg_key *key)
 {
     switch (key->type) {
-    case CFG_TYPE_ADDRESS:
-        (void)snprintf(out, sizeof(expected_text),
-                       "HOST:PORT, such as 127.0.0.1:8080 or [::]:8080");
+    case CFG_TYPE_ADDRESSES:
+    case CFG_TYPE_HOSTS:
+    case CFG_TYPE_ORIGINS:
+        (void)snprintf(out, sizeof(expected_text), "a string or a list of strings");
+        break;
+    case CFG_TYPE_PREFIX:
+        (void)snprintf(out, sizeof(expected_text), "the beginning of paths, such as /attnd");
+        break;
+    case CFG_TYPE_FILE_NAME:
+        (void)snprintf(out, sizeof(expected_text), "the name of a file");
         break;
     case CFG_TYPE_INTEGER:
     case CFG_TYPE_AUTO_INTEGER:
@@ -178,36 +185,45 @@ static attn_status choose(size_t *out, const char *const *names, size_t n, const
     return cfg_refuse(at, err, "\"%s\" is not %s; did you mean \"%s\"?", shown, due, near);
 }
 
-/* HOST:PORT, where HOST has colons only in brackets. Whether the host exists is for the listener. */
-static bool is_address(const char *text)
+/* A text that stays as it is. */
+static attn_status set_string(char **out, const char *text, size_t n, attn_error *err)
 {
-    const char *colon = strrchr(text, ':');
-    if (colon == NULL || colon == text)
-        return false;
-    size_t host = (size_t)(colon - text), port = strlen(colon + 1);
-    bool brackets = text[0] == '[' && text[host - 1] == ']' && host > 2;
-
-    for (size_t i = 0; i < host; i++) {
-        if (text[i] <= ' ' || text[i] == 0x7f || text[i] == '/')
-            return false;
-        if (!brackets && strchr(":[]", text[i]) != NULL)
-            return false;
-    }
-    return port >= 1 && port <= 5 && strspn(colon + 1, "0123456789") == port &&
-           strtol(colon + 1, NULL, 10) <= 65535;
-}
-
-static attn_status set_address(char **out, const cfg_key *key, const char *text,
-                               const cfg_place *at, attn_error *err)
-{
-    if (!is_address(text))
-        return refuse_text(key, text, at, err);
-    char *copy = strdup(text);
+    char *copy = strndup(text, n);
     if (copy == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for the configuration");
     free(*out);
     *out = copy;
     return ATTN_OK;
+}
+
+/* Segments of what needs no escapes, none of them "." or ".."; a slash at the end is dropped. */
+static attn_status set_prefix(char **out, const cfg_key *key, const char *text, const cfg_place *at,
+                              attn_error *err)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    enum { MOST = 200 };
+    const char *p = text;
+
+    while (*p == '/' && p[1] != '\0') {
+        size_t n = strspn(p + 1, plain);
+        if (n == 0 || strspn(p + 1, ".") == n)
+            break;
+        p += 1 + n;
+    }
+    if ((*p != '\0' && strcmp(p, "/") != 0) || p - text > MOST)
+        return refuse_text(key, text, at, err);
+    return set_string(out, text, (size_t)(p - text), err);
+}
+
+/* --listen adds to what flags have given; anything else replaces. */
+static attn_status set_list(cfg_config *c, const cfg_key *key, const char *text, cfg_source source,
+                            const cfg_place *at, attn_error *err)
+{
+    cfg_source before = c->private_->source[key - cfg_keys];
+    bool add = source == CFG_FROM_FLAG && (before == CFG_FROM_FLAG || before == CFG_FROM_SET);
+
+    return cfg_list_read(field(c, key), key, text, add, at, err);
 }
 
 /* --model adds to what flags have given; anything else replaces. */
@@ -229,9 +245,19 @@ attn_status cfg_set_text(cfg_config *c, const cfg_key *key, const char *text, cf
     void *out = field(c, key);
     size_t choice = 0;
 
+    if (strcmp(text, CFG_NOTHING) == 0)
+        text = "";
     switch (key->type) {
-    case CFG_TYPE_ADDRESS:
-        ATTN_TRY(set_address(out, key, text, at, err));
+    case CFG_TYPE_ADDRESSES:
+    case CFG_TYPE_HOSTS:
+    case CFG_TYPE_ORIGINS:
+        ATTN_TRY(set_list(c, key, text, source, at, err));
+        break;
+    case CFG_TYPE_PREFIX:
+        ATTN_TRY(set_prefix(out, key, text, at, err));
+        break;
+    case CFG_TYPE_FILE_NAME:
+        ATTN_TRY(set_string(out, text, strlen(text), err));
         break;
     case CFG_TYPE_INTEGER:
         ATTN_TRY(set_integer(out, key, text, at, err));
@@ -290,10 +316,14 @@ static bool kind_fits(cfg_type type, const attn_json *v)
         return is_string || attn_json_integer(v, &integer);
     case CFG_TYPE_BOOLEAN:
         return attn_json_bool(v, &truth);
-    case CFG_TYPE_ADDRESS:
+    case CFG_TYPE_PREFIX:
+    case CFG_TYPE_FILE_NAME:
     case CFG_TYPE_LOG_LEVEL:
     case CFG_TYPE_LOG_FORMAT:
         return is_string;
+    case CFG_TYPE_ADDRESSES: /* cfg_list_read_json() */
+    case CFG_TYPE_HOSTS:
+    case CFG_TYPE_ORIGINS:
     case CFG_TYPE_MODELS: /* cfg_models_read() */
         break;
     }
@@ -306,6 +336,11 @@ attn_status cfg_set_json(cfg_config *c, const cfg_key *key, const attn_json *v, 
     const char *string;
     char shown[CFG_CLIP_CHARS];
 
+    if (cfg_is_list(key->type)) {
+        ATTN_TRY(cfg_list_read_json(field(c, key), key, v, at, err));
+        c->private_->source[key - cfg_keys] = source;
+        return ATTN_OK;
+    }
     cfg_show_json(shown, v);
     if (!kind_fits(key->type, v)) {
         expected_text due;
@@ -318,11 +353,18 @@ attn_status cfg_set_json(cfg_config *c, const cfg_key *key, const attn_json *v, 
 char *cfg_value_text(const cfg_config *c, const cfg_key *key)
 {
     const void *value = (const char *)c + key->offset;
+    const char *string;
     char text[CFG_UNIT_CHARS] = "auto";
 
     switch (key->type) {
-    case CFG_TYPE_ADDRESS:
-        return strdup(*(char *const *)value);
+    case CFG_TYPE_ADDRESSES:
+    case CFG_TYPE_HOSTS:
+    case CFG_TYPE_ORIGINS:
+        return cfg_list_text(value);
+    case CFG_TYPE_PREFIX:
+    case CFG_TYPE_FILE_NAME:
+        string = *(char *const *)value;
+        return strdup(*string != '\0' ? string : CFG_NOTHING);
     case CFG_TYPE_MODELS:
         return cfg_models_text(c);
     case CFG_TYPE_INTEGER:

@@ -2,6 +2,7 @@
 
 #include <jansson.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,22 @@ static json_t *unconst(const attn_json *v)
         json_t *out;
     } u = {.in = v};
     return u.out;
+}
+
+/* Where jansson has no memory for a token it says that the token is wrong: we watch it ask. */
+static _Thread_local bool ran_out;
+
+static void *watched_malloc(size_t n)
+{
+    void *p = malloc(n);
+
+    ran_out = ran_out || p == NULL;
+    return p;
+}
+
+static void watch_memory(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
 }
 
 /* The string literal that ends at text[end - 1]; jansson names only short ones. */
@@ -44,8 +61,7 @@ static attn_status fail_parse(const json_error_t *e, const char *text, size_t n,
     char reason[JSON_ERROR_TEXT_LENGTH];
     size_t length = 0;
 
-    /* A reader that jansson cannot even set up leaves no reason. */
-    if (json_error_code(e) == json_error_out_of_memory || e->text[0] == '\0')
+    if (ran_out)
         return attn_fail(err, ATTN_ENOMEM, "%s: not enough memory to parse it", what);
     if (json_error_code(e) == json_error_duplicate_key && e->position >= 0 &&
         (size_t)e->position <= n) {
@@ -79,6 +95,7 @@ static attn_status fail_nul(const char *text, const char *nul, const char *what,
 attn_status attn_json_parse(attn_json **out, const char *text, size_t n, const char *what,
                             attn_error *err)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     json_error_t e;
 
     *out = NULL;
@@ -87,6 +104,8 @@ attn_status attn_json_parse(attn_json **out, const char *text, size_t n, const c
     const char *nul = memchr(text, '\0', n);
     if (nul != NULL)
         return fail_nul(text, nul, what, err);
+    (void)pthread_once(&once, watch_memory);
+    ran_out = false;
     *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
     return *out != NULL ? ATTN_OK : fail_parse(&e, text, n, what, err);
 }

@@ -149,10 +149,9 @@ static void product(const attn_product *p)
         tiles_4,
 #endif
     };
-    size_t v = (p->n + LANES - 1) / LANES, most = CHUNK_FLOATS / (v * LANES), done = 0;
-
     if (p->n == 0)
         return;
+    size_t v = (p->n + LANES - 1) / LANES, most = CHUNK_FLOATS / (v * LANES), done = 0;
     do {
         size_t k = p->k - done < most ? p->k - done : most;
         chunk t = {

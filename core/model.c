@@ -69,11 +69,13 @@ static attn_status choose(attn_model *m, const attn_plan *plan, const attn_model
 }
 
 static attn_status load_layers(attn_model *m, const attn_archive *a, const attn_plan *plan,
-                               attn_error *err)
+                               const atomic_bool *cancel, attn_error *err)
 {
     for (size_t i = 0; i < m->layers; i++) {
         model_layer *l = &m->layer[i];
         const attn_layer_plan *p = &plan->layer[l->planned];
+        if (cancel != NULL && atomic_load(cancel))
+            return attn_fail(err, ATTN_ECANCELED, "%s: loading was given up", m->path);
         l->source = strdup(p->source);
         if (l->source == NULL)
             return attn_fail(err, ATTN_ENOMEM, "%s: not enough memory", m->path);
@@ -145,7 +147,7 @@ attn_status attn_model_load(attn_model **out, const attn_model_options *options,
     if (rc == ATTN_OK)
         rc = choose(m, &plan, options, err);
     if (rc == ATTN_OK)
-        rc = load_layers(m, archive, &plan, err);
+        rc = load_layers(m, archive, &plan, options->cancel, err);
     if (rc == ATTN_OK)
         rc = load_encoder(m, archive, &plan, &config, options->layers == NULL, err);
     if (rc == ATTN_OK) {

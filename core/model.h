@@ -5,6 +5,8 @@
 #ifndef ATTN_MODEL_H
 #define ATTN_MODEL_H
 
+#include <stdatomic.h>
+
 #include "archive.h"
 #include "json.h"
 #include "layer.h"
@@ -17,6 +19,7 @@ typedef struct {
     const attn_json *layout; /* explicit layout object, or NULL: config.json's "layout", or none */
     const int64_t *layers;   /* which layers to load, in this order; NULL = all */
     size_t num_layers;
+    const atomic_bool *cancel; /* true: ATTN_ECANCELED before the next layer; NULL = never */
 } attn_model_options;
 
 /* Loads and packs. On failure *out is NULL and err is one sentence that names file, tensor or key

@@ -1,10 +1,14 @@
-/* healthcheck.h: asks a running daemon whether it is ready, for container health checks. */
+/* healthcheck.h: asks a daemon whether it is ready, for containers without curl. */
 #ifndef SRV_HEALTHCHECK_H
 #define SRV_HEALTHCHECK_H
 
+#include <stdbool.h>
+
 #include "core/status.h"
 
-/* GET /health/ready of "http://HOST:PORT", within 5 s. ATTN_OK when it answers 200. */
-ATTN_NODISCARD attn_status srv_healthcheck(const char *url, attn_error *err);
+/* GET /health/ready below `url`: "http://HOST[:PORT][/BASE]", https:// likewise, "unix:/PATH[:/BASE]". `insecure` takes
+ * any certificate. ATTN_OK when the answer is 200; ATTN_EBUSY: it is another; ATTN_EIO: there is none within some
+ * seconds; ATTN_EINVAL: no such URL. */
+ATTN_NODISCARD attn_status srv_healthcheck(const char *url, bool insecure, attn_error *err);
 
 #endif

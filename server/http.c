@@ -12,6 +12,7 @@
 #include <microhttpd.h>
 
 #include "server/log.h"
+#include "server/tls.h"
 
 #if MHD_VERSION >= 0x00097002
 typedef enum MHD_Result mhd_result;
@@ -21,6 +22,7 @@ typedef int mhd_result;
 
 enum {
     DISCARD_BYTES = 64 * 1024 * 1024, /* read past the limit, so that the client sees the answer */
+    STRANGER_BYTES = 64 * 1024,       /* the same, without a key */
     IDLE_TIMEOUT_MS = 60000,
     CONNECTION_BYTES =
         128 * 1024, /* the library's memory for one: header, upload and reply block */
@@ -32,11 +34,11 @@ enum {
 
 struct srv_http {
     srv_http_options o;
-    srv_listener listener; /* a copy, for its names; the descriptor is the connections' */
+    srv_listeners listeners; /* opened here, then the connections' */
     srv_conns *conns;
-    struct MHD_Daemon *daemon;
-    atomic_bool draining; /* every answer closes its connection */
-    bool quiesced;        /* by the thread that stops */
+    struct MHD_Daemon *plain, *tls; /* NULL: no listener needs it */
+    atomic_bool draining;           /* every answer closes its connection */
+    bool quiesced;                  /* by the thread that stops */
 
     uint64_t discard_limit; /* of the bytes of a body: so many are read whatever the answer is */
 
@@ -184,6 +186,11 @@ static struct MHD_Response *make_response(srv_exchange *x)
     return response;
 }
 
+static bool add_field(void *arg, const char *name, const char *value)
+{
+    return MHD_add_response_header(arg, name, value) == MHD_YES;
+}
+
 static bool add_headers(const srv_exchange *x, struct MHD_Response *response)
 {
     const srv_reply *r = &x->reply;
@@ -196,12 +203,7 @@ static bool add_headers(const srv_exchange *x, struct MHD_Response *response)
         ok = ok && MHD_add_response_header(response, "Connection", "close") == MHD_YES;
     if (x->route != NULL && x->route->body && srv_reply_timing(x, timing))
         ok = ok && MHD_add_response_header(response, "Server-Timing", timing) == MHD_YES;
-    for (const char *name = r->extra; ok && name < r->extra + r->extra_used;) {
-        const char *value = name + strlen(name) + 1;
-        ok = MHD_add_response_header(response, name, value) == MHD_YES;
-        name = value + strlen(value) + 1;
-    }
-    return ok;
+    return ok && srv_reply_put(x, add_field, response);
 }
 
 static mhd_result queue_reply(srv_exchange *x)
@@ -230,6 +232,13 @@ static void cut(srv_exchange *x)
     size_t n = x->reply.read == NULL ? srv_reply_print(x, answer, sizeof answer) : 0;
     x->bytes_out = n > 0 ? x->reply.n : 0;
     x->cut = true;
+    if (srv_conn_secure(x->conn)) {
+        /* Between two calls of this thread the library has nothing half sent. */
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+        if (info != NULL)
+            srv_tls_finish(info->tls_session, answer, n);
+    }
     srv_conn_cut(x->conn, answer, n);
 }
 
@@ -265,8 +274,6 @@ static bool enter_unless_stopping(srv_http *h)
 static mhd_result begin(srv_exchange *x, const char *method, const char *version)
 {
     srv_http *h = x->http;
-    const srv_check_options options = {&h->listener, h->o.routes, h->o.num_routes,
-                                       h->o.max_body_bytes};
 
     (void)snprintf(x->method, sizeof x->method, "%s", method);
     x->http_1_0 = strcmp(version, "HTTP/1.0") == 0;
@@ -274,10 +281,13 @@ static mhd_result begin(srv_exchange *x, const char *method, const char *version
     enter(h, &h->active);
     if (!collect_headers(x))
         return MHD_NO;
+    size_t parents = 0;
+    const char *parent = srv_header_find(x, "traceparent", &parents);
     srv_request_id(x->request_id, srv_header_find(x, "X-Request-Id", NULL));
+    srv_trace_begin(&x->trace, parents == 1 ? parent : NULL);
     const char *expect = srv_header_find(x, "Expect", NULL);
     x->expects_continue = expect != NULL && strcasecmp(expect, "100-continue") == 0 && !x->http_1_0;
-    srv_check(x, &options);
+    srv_check(x, &h->o, &h->listeners);
     if (!srv_conn_header(x->conn, x, x->has_body))
         return MHD_NO;
     if (x->reply.status == 0) {
@@ -287,7 +297,10 @@ static mhd_result begin(srv_exchange *x, const char *method, const char *version
     }
     if (x->reply.status == 0 || !x->has_body)
         return MHD_YES; /* answered in the last call: the connection stays usable */
-    bool hopeless = x->broken || (!x->chunked && x->content_length > h->discard_limit);
+    /* Of a stranger not much is read, only to throw it away. */
+    uint64_t limit = x->reply.status == 401 ? STRANGER_BYTES : h->discard_limit;
+    bool large = x->chunked ? x->reply.status == 401 : x->content_length > limit;
+    bool hopeless = x->broken || large;
     if (x->expects_continue) /* the body is not sent; the library closes the connection */
         return srv_conn_complete(x->conn) ? queue_reply(x) : MHD_NO;
     if (hopeless)
@@ -364,7 +377,10 @@ static mhd_result on_request(void *cls, struct MHD_Connection *mhd, const char *
         return MHD_NO; /* no memory: said by on_line() */
     if (x->step == SRV_AT_HEADER) {
         x->step = SRV_AT_BODY;
-        return begin(x, method, version);
+        mhd_result rc = begin(x, method, version);
+        /* Left to itself the library asks for the body that is not there, and takes the next request for it. */
+        bool at_once = rc == MHD_YES && x->expects_continue && !x->has_body;
+        return at_once ? answer(x) : rc;
     }
     if (*n > 0) {
         mhd_result rc = take_body(x, data, *n);
@@ -400,6 +416,8 @@ static void log_exchange(const srv_exchange *x, double seconds,
         return;
     const srv_log_field fields[] = {
         SRV_STR("request_id", x->request_id),
+        SRV_STR("trace_id", x->trace.trace_id),
+        SRV_STR("span_id", x->trace.span_id),
         SRV_STR("method", x->method),
         SRV_STR("route", x->route != NULL ? x->route->path : SRV_NO_ROUTE),
         SRV_INT("status", x->reply.status),
@@ -469,7 +487,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
 static bool add_connection(void *arg, int fd, const struct sockaddr *addr, socklen_t n)
 {
     srv_http *h = arg;
-    return MHD_add_connection(h->daemon, fd, addr, n) == MHD_YES;
+    bool secure = h->tls != NULL && addr->sa_family != AF_UNIX;
+    return MHD_add_connection(secure ? h->tls : h->plain, fd, addr, n) == MHD_YES;
 }
 
 static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
@@ -502,7 +521,7 @@ ATTN_PRINTF(2, 0) static void on_library_log(void *cls, const char *format, va_l
 
 /* --- start and stop --- */
 
-static struct MHD_Daemon *start_daemon(srv_http *h)
+static struct MHD_Daemon *start_daemon(srv_http *h, bool secure)
 {
     /* poll, not epoll: libmicrohttpd's epoll is edge-triggered, and a close that comes together with the last
      * bytes is then never seen, so that an abandoned upload holds its memory until the timeout. */
@@ -511,6 +530,15 @@ static struct MHD_Daemon *start_daemon(srv_http *h)
 #if MHD_VERSION >= 0x01000000
     flags |= MHD_USE_PEDANTIC_CHECKS; /* a blank in the target, a bare line feed: 400, no guess */
 #endif
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, NULL},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)SRV_TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL}};
+    srv_tls_callback *retriever = srv_tls_retriever();
+    memcpy(&tls[0].ptr_value, &retriever, sizeof retriever);
+    flags |= secure ? MHD_USE_TLS : 0;
+    if (!secure)
+        tls[0].option = MHD_OPTION_END;
     /* A pool of one is a daemon without a pool. */
     struct MHD_OptionItem pool[] = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)h->o.io_threads, NULL},
                                     {MHD_OPTION_END, 0, NULL}};
@@ -523,26 +551,54 @@ static struct MHD_Daemon *start_daemon(srv_http *h)
         h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIBRARY_CONNECTIONS,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_TIMEOUT_MS / 1000),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_ARRAY, pool,
-        MHD_OPTION_END);
+        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+}
+
+/* Unix sockets never speak TLS: one of the library's daemons for them, another for the rest. */
+static attn_status start_daemons(srv_http *h, bool secure, attn_error *err)
+{
+    bool plain = false, tls = false;
+
+    for (size_t i = 0; i < h->listeners.n; i++) {
+        bool https = secure && !h->listeners.item[i].local;
+        tls = tls || https;
+        plain = plain || !https;
+    }
+    h->plain = plain ? start_daemon(h, false) : NULL;
+    h->tls = tls ? start_daemon(h, true) : NULL;
+    if (plain != (h->plain != NULL) || tls != (h->tls != NULL))
+        return attn_fail(err, ATTN_EIO, "cannot start the HTTP threads");
+    return ATTN_OK;
+}
+
+static void stop_daemons(srv_http *h)
+{
+    if (h->plain != NULL)
+        MHD_stop_daemon(h->plain);
+    if (h->tls != NULL)
+        MHD_stop_daemon(h->tls);
+    h->plain = h->tls = NULL;
 }
 
 attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error *err)
 {
     attn_status rc = ATTN_OK;
-    srv_listener listener;
     pthread_condattr_t monotonic;
-    srv_http *h = NULL;
 
     *out = NULL;
     (void)signal(SIGPIPE, SIG_IGN); /* a client that left is an error code, not the end */
-    ATTN_TRY(srv_listener_open(&listener, o->listen, err));
-    h = calloc(1, sizeof *h);
-    if (h == NULL) {
-        (void)close(listener.fd);
+    srv_http *h = calloc(1, sizeof *h);
+    if (h == NULL)
         return attn_fail(err, ATTN_ENOMEM, "no memory for the HTTP server");
+    bool secure = o->access != NULL && srv_access_is_secure(o->access);
+    rc = o->num_passed > 0
+             ? srv_listeners_adopt(&h->listeners, o->passed, o->num_passed, secure, err)
+             : srv_listeners_open(&h->listeners, o->listen, o->num_listen, secure, err);
+    if (rc != ATTN_OK) {
+        free(h);
+        return rc;
     }
     h->o = *o;
-    h->listener = listener;
     if (__builtin_add_overflow(o->max_body_bytes, (uint64_t)DISCARD_BYTES, &h->discard_limit))
         h->discard_limit = UINT64_MAX;
     (void)pthread_mutex_init(&h->lock, NULL);
@@ -553,7 +609,8 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
 
     rc = srv_conns_new(
         &h->conns,
-        &(srv_conns_options){.listener = listener,
+        &(srv_conns_options){.listeners = &h->listeners,
+                             .secure = secure,
                              .max_connections = srv_listener_capacity(o->max_connections),
                              .header_timeout_ms = o->header_timeout_ms,
                              .request_timeout_ms = o->request_timeout_ms,
@@ -563,15 +620,13 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
                              .arg = h},
         err);
     if (rc != ATTN_OK)
-        (void)close(listener.fd);
-    if (rc == ATTN_OK && (h->daemon = start_daemon(h)) == NULL)
-        rc = attn_fail(err, ATTN_EIO, "cannot start the HTTP threads");
+        srv_listeners_close(&h->listeners);
+    if (rc == ATTN_OK)
+        rc = start_daemons(h, secure, err);
     if (rc == ATTN_OK)
         rc = srv_conns_start(h->conns, err);
     if (rc != ATTN_OK) {
-        if (h->daemon != NULL)
-            MHD_stop_daemon(h->daemon);
-        h->daemon = NULL;
+        stop_daemons(h);
         srv_http_free(h);
         return rc;
     }
@@ -579,32 +634,47 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
     return ATTN_OK;
 }
 
-const char *srv_http_url(const srv_http *h)
+bool srv_http_adopt(srv_http *h, int fd)
 {
-    return h->listener.url;
+    return srv_conns_adopt(h->conns, fd);
+}
+
+const char *srv_http_url(const srv_http *h, size_t i)
+{
+    return i < h->listeners.n ? h->listeners.item[i].url : NULL;
+}
+
+void srv_http_drain(srv_http *h)
+{
+    atomic_store(&h->draining, true);
 }
 
 void srv_http_quiesce(srv_http *h)
 {
+    srv_http_drain(h);
     if (h->quiesced)
         return;
     h->quiesced = true;
-    atomic_store(&h->draining, true);
     srv_conns_quiesce(h->conns);
 }
 
 size_t srv_http_wait(srv_http *h, int64_t timeout_ms)
 {
     int64_t until = srv_now_ms() + timeout_ms;
-    const struct timespec at = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
-    int waited = 0;
 
-    (void)pthread_mutex_lock(&h->lock);
-    while (h->active > 0 && waited != ETIMEDOUT)
-        waited = pthread_cond_timedwait(&h->fewer, &h->lock, &at);
-    size_t left = h->active;
-    (void)pthread_mutex_unlock(&h->lock);
-    return left;
+    for (;;) {
+        int64_t now = srv_now_ms(), expect_ms = srv_conns_expect_ms(h->conns);
+        (void)pthread_mutex_lock(&h->lock);
+        size_t active = h->active;
+        int64_t at = active > 0 || now + expect_ms > until ? until : now + expect_ms;
+        if ((active > 0 || expect_ms > 0) && at > now) {
+            const struct timespec t = {.tv_sec = at / 1000, .tv_nsec = at % 1000 * 1000000};
+            (void)pthread_cond_timedwait(&h->fewer, &h->lock, &t);
+        }
+        (void)pthread_mutex_unlock(&h->lock);
+        if ((active == 0 && expect_ms == 0) || now >= until)
+            return active;
+    }
 }
 
 size_t srv_http_stop(srv_http *h, int64_t timeout_ms)
@@ -617,8 +687,7 @@ size_t srv_http_stop(srv_http *h, int64_t timeout_ms)
         (void)pthread_cond_wait(&h->fewer, &h->lock);
     size_t left = h->active;
     (void)pthread_mutex_unlock(&h->lock);
-    MHD_stop_daemon(h->daemon);
-    h->daemon = NULL;
+    stop_daemons(h);
     return left;
 }
 

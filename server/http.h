@@ -12,6 +12,7 @@
 
 #include "core/status.h"
 #include "server/accept.h"
+#include "server/access.h"
 
 typedef struct srv_http srv_http;
 typedef struct srv_exchange srv_exchange;
@@ -41,6 +42,7 @@ typedef struct {
     bool body;
     const srv_media *media; /* with `body`; NULL = application/json as it is, in and out */
     bool quiet;             /* logged at debug only: probes, scrapes */
+    bool open;              /* for everybody, also where there are API keys */
     void (*begin)(srv_exchange *x);
     attn_status (*data)(srv_exchange *x, const char *bytes, size_t n, attn_error *err);
     void (*finish)(srv_exchange *x);
@@ -74,14 +76,26 @@ typedef struct {
 } srv_outcome;
 
 typedef struct {
-    const char *listen; /* "HOST:PORT", "[::]:PORT"; port 0 = any */
+    const char *const *listen; /* "HOST:PORT", "[::]:PORT", "unix:/PATH"; port 0 = any */
+    size_t num_listen;         /* 1 to 16 */
+    /* Sockets passed, passed + 1, ... listen already: they replace `listen`. num_passed 0 = none. */
+    int passed;
+    size_t num_passed;
     unsigned io_threads;
     unsigned max_connections;
     uint64_t max_body_bytes;
     int64_t header_timeout_ms, request_timeout_ms;
+    const char *base_path; /* in front of every route's; NULL or "" = nothing */
+    /* What Host may be, without a port, IPv6 in brackets; "*" = anything. None: loopback's names where all listeners are
+     * on loopback, else anything. A unix socket takes anything. */
+    const char *const *hosts;
+    size_t num_hosts;
+    const char *const *origins; /* whose pages may ask, or "*" alone */
+    size_t num_origins;
     const srv_route *routes;
     size_t num_routes;
-    void *app; /* srv_http_app() */
+    srv_access *access; /* lives longer; NULL = no keys, no certificate */
+    void *app;          /* srv_http_app() */
     /* Told of every exchange that is over, on any thread, before its route's `end`; NULL = not
      * wanted. */
     void (*observe)(void *app, const srv_outcome *outcome);
@@ -92,14 +106,20 @@ typedef struct {
 /* Starts listening. ATTN_EIO with one sentence (address taken, not there, no permission). */
 ATTN_NODISCARD attn_status srv_http_start(srv_http **out, const srv_http_options *o,
                                           attn_error *err);
-const char *srv_http_library_version(void);  /* of libmicrohttpd, at run time */
-const char *srv_http_url(const srv_http *h); /* "http://127.0.0.1:41234", the real address */
+const char *srv_http_library_version(void); /* of libmicrohttpd, at run time */
+/* "http://127.0.0.1:41234" or "unix:/PATH": the real address of each listener; NULL = there is no such one. */
+const char *srv_http_url(const srv_http *h, size_t i);
 
-/* Shutdown in steps: quiesce closes the listening socket (what is connected goes on, each answer says
- * Connection: close); wait returns when no exchange is left or timeout_ms has passed, and how many are
- * left; stop waits like that, then ends all and returns how many were cut. Every suspended exchange
- * must be resumed, before or during stop. Called from one thread. */
-void srv_http_quiesce(srv_http *h);
+/* Serves a connected stream socket as if it had been accepted, from any thread; it is closed in any case. False: every
+ * connection is in use, or there is no memory. */
+bool srv_http_adopt(srv_http *h, int fd);
+
+/* Shutdown in steps: drain makes each answer say Connection: close, and all else goes on; quiesce closes the listening
+ * sockets, and who was connected before that is served; wait returns when no exchange is left and none has come for a
+ * moment, or timeout_ms has passed, and how many are left; stop waits like that, then ends all and returns how many
+ * were cut. Every suspended exchange must be resumed, before or during stop. Called from one thread. */
+void srv_http_drain(srv_http *h);
+void srv_http_quiesce(srv_http *h); /* and drain */
 size_t srv_http_wait(srv_http *h, int64_t timeout_ms);
 size_t srv_http_stop(srv_http *h, int64_t timeout_ms);
 void srv_http_free(srv_http *h);           /* after stop; takes NULL */
@@ -107,7 +127,7 @@ size_t srv_http_active(const srv_http *h); /* exchanges under way, any thread */
 
 /* What an exchange is about. Strings are valid until `end` returns. */
 void *srv_http_app(const srv_exchange *x);
-bool srv_http_draining(const srv_exchange *x); /* quiesce was called: this reply closes */
+bool srv_http_draining(const srv_exchange *x); /* drain was called: this reply closes */
 const char *srv_http_request_id(const srv_exchange *x);
 const char *srv_http_param(const srv_exchange *x, const char *name);  /* of the path; NULL = none */
 const char *srv_http_header(const srv_exchange *x, const char *name); /* NULL = absent */
@@ -157,6 +177,8 @@ void srv_http_wake(srv_exchange *x);
  * needed_bytes and limit_bytes; EBUSY 503 with Retry-After; ETIMEDOUT 504; ECANCELED 503; others 500.
  * `code`, a literal; NULL = attn_status_name(err->code). */
 void srv_http_reply_problem(srv_exchange *x, const attn_error *err, const char *code);
+/* The same with a status that is not in the table. */
+void srv_http_reply_refusal(srv_exchange *x, int status, const char *code, const attn_error *err);
 /* A header field of the reply, copied; before or after the reply is set. Ours have X-Request-Id,
  * X-Content-Type-Options and Content-Type already. */
 void srv_http_set_header(srv_exchange *x, const char *name, const char *value);

@@ -186,9 +186,12 @@ static const char *target_fault(const char *s)
 static void check_target(srv_exchange *x, char *host, size_t host_size)
 {
     const char *fault = target_fault(x->target);
+    size_t scheme = strncasecmp(x->target, "http://", 7) == 0    ? 7
+                    : strncasecmp(x->target, "https://", 8) == 0 ? 8
+                                                                 : 0;
     x->path = x->target;
-    if (fault == NULL && strncasecmp(x->target, "http://", 7) == 0) {
-        const char *authority = x->target + 7;
+    if (fault == NULL && scheme > 0) {
+        const char *authority = x->target + scheme;
         size_t n = strcspn(authority, "/?");
         if (n == 0 || n >= host_size)
             fault = "the request target names no host";
@@ -203,6 +206,29 @@ static void check_target(srv_exchange *x, char *host, size_t host_size)
         srv_reply_refuse(x, 400, "invalid", "%s", fault);
 }
 
+/* Takes the prefix off x->path. Without its last slash the prefix alone would be a page whose links lead astray. */
+static void strip_base(srv_exchange *x, const char *base)
+{
+    size_t n = base != NULL ? strlen(base) : 0;
+    bool get = strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0;
+
+    if (n == 0 || x->path[0] != '/')
+        return;
+    bool ours = strncmp(x->path, base, n) == 0;
+    if (ours && x->path[n] == '/') {
+        x->path += n;
+    } else if (ours && get && (x->path[n] == '\0' || x->path[n] == '?')) {
+        char place[SRV_EXTRA_BYTES / 2];
+        int length = snprintf(place, sizeof place, "%s/%s", base, x->path + n);
+        if ((size_t)length >= sizeof place)
+            (void)snprintf(place, sizeof place, "%s/", base);
+        srv_http_set_header(x, "Location", place);
+        srv_http_reply_text(x, 308, NULL, "", 0);
+    } else {
+        srv_reply_refuse(x, 404, "not_found", "there is nothing at this path");
+    }
+}
+
 /* --- Host: a page on the web must not reach a server that listens on loopback by a name of its own
  * that resolves to 127.0.0.1 --- */
 
@@ -211,7 +237,38 @@ static bool host_is(const char *host, size_t n, const char *name)
     return strlen(name) == n && strncasecmp(host, name, n) == 0;
 }
 
-static void check_host(srv_exchange *x, const char *host, const srv_listener *l)
+/* Loopback's own names, and those that listeners were given. */
+static bool is_ours(const char *host, size_t n, const srv_listeners *l)
+{
+    if (host_is(host, n, "localhost") || host_is(host, n, "127.0.0.1") || host_is(host, n, "[::1]"))
+        return true;
+    bool v6 = host[0] == '[' && n >= 2;
+    for (size_t i = 0; i < l->n; i++) {
+        if (!l->item[i].local && host_is(host + v6, v6 ? n - 2 : n, l->item[i].host))
+            return true;
+    }
+    return false;
+}
+
+static bool on_loopback_only(const srv_listeners *l)
+{
+    bool only = true;
+    for (size_t i = 0; i < l->n; i++)
+        only = only && (l->item[i].loopback || l->item[i].local);
+    return only;
+}
+
+static bool is_listed(const char *host, size_t n, const srv_http_options *o)
+{
+    for (size_t i = 0; i < o->num_hosts; i++) {
+        if (strcmp(o->hosts[i], "*") == 0 || host_is(host, n, o->hosts[i]))
+            return true;
+    }
+    return false;
+}
+
+static void check_host(srv_exchange *x, const char *host, const srv_http_options *o,
+                       const srv_listeners *l)
 {
     if (host == NULL) {
         if (!x->http_1_0) {
@@ -220,24 +277,61 @@ static void check_host(srv_exchange *x, const char *host, const srv_listener *l)
         }
         return;
     }
-    if (!l->loopback)
+    /* No page of a browser reaches a unix socket. */
+    if (srv_conn_local(x->conn) || (o->num_hosts == 0 && !on_loopback_only(l)))
         return;
     const char *end = host[0] == '[' ? strchr(host, ']') : NULL;
     size_t n = end != NULL ? (size_t)(end - host) + 1 : strcspn(host, ":");
     const char *port = host + n;
     bool port_ok =
         *port == '\0' || (*port == ':' && strspn(port + 1, "0123456789") == strlen(port + 1));
-    bool named = host_is(host, n, "localhost") || host_is(host, n, "127.0.0.1") ||
-                 host_is(host, n, "[::1]") || host_is(host, n, l->host) ||
-                 (host[0] == '[' && n >= 2 && host_is(host + 1, n - 2, l->host));
-    if (!port_ok || !named)
+    if (o->num_hosts > 0 && !(port_ok && is_listed(host, n, o)))
+        srv_reply_refuse(x, 403, "host_not_allowed",
+                         "that Host is not one of this server's (server.allowed_hosts)");
+    else if (o->num_hosts == 0 && !(port_ok && is_ours(host, n, l)))
         srv_reply_refuse(x, 403, "host_not_allowed",
                          "this server listens on loopback only and is not called by that Host");
 }
 
+/* --- API keys --- */
+
+/* The key of "Authorization: Bearer KEY", or NULL. */
+static const char *bearer(const char *value)
+{
+    if (strncasecmp(value, "Bearer ", 7) != 0)
+        return NULL;
+    return value + 7 + strspn(value + 7, " ");
+}
+
+static bool is_known(srv_access *access, const char *key)
+{
+    size_t n = strlen(key);
+    while (n > 0 && (key[n - 1] == ' ' || key[n - 1] == '\t'))
+        n--;
+    return srv_access_knows(access, key, n);
+}
+
+static void check_key(srv_exchange *x, srv_access *access)
+{
+    size_t bearers = 0, keys = 0;
+    const char *authorization = srv_header_find(x, "Authorization", &bearers);
+    const char *key = srv_header_find(x, "X-API-Key", &keys);
+
+    if (access == NULL || !srv_access_has_keys(access) || x->route->open)
+        return;
+    const char *token = bearers == 1 ? bearer(authorization) : NULL;
+    if ((token != NULL && is_known(access, token)) || (keys == 1 && is_known(access, key)))
+        return;
+    srv_http_set_header(x, "WWW-Authenticate", "Bearer");
+    srv_reply_refuse(x, 401, "unauthorized",
+                     bearers + keys == 0 ? "an API key is needed: \"Authorization: Bearer KEY\" or "
+                                           "\"X-API-Key: KEY\""
+                                         : "the API key is not one of this server's");
+}
+
 /* --- route, media types --- */
 
-static void check_route(srv_exchange *x, const srv_check_options *o)
+static void check_route(srv_exchange *x, const srv_http_options *o)
 {
     bool options = strcmp(x->method, "OPTIONS") == 0;
     bool asterisk = options && strcmp(x->target, "*") == 0;
@@ -251,10 +345,12 @@ static void check_route(srv_exchange *x, const srv_check_options *o)
                            : get ? "GET, HEAD, OPTIONS, POST"
                                  : "OPTIONS, POST";
         srv_http_set_header(x, "Allow", list);
-        if (options)
+        if (options) {
+            srv_cors_preflight(x, list);
             srv_http_reply_text(x, 204, NULL, "", 0);
-        else
+        } else {
             srv_reply_refuse(x, 405, "method_not_allowed", "this path takes %s", list);
+        }
     }
 }
 
@@ -342,19 +438,25 @@ static void check_body(srv_exchange *x, uint64_t max_body_bytes)
     }
 }
 
-void srv_check(srv_exchange *x, const srv_check_options *o)
+void srv_check(srv_exchange *x, const srv_http_options *o, const srv_listeners *listeners)
 {
     char authority[256] = "";
+
+    srv_cors_check(x, o->origins, o->num_origins); /* every answer says so, errors too */
 
     /* Framing comes first: if it is in doubt, nothing else may keep the connection. */
     check_framing(x);
     if (x->reply.status == 0)
         check_target(x, authority, sizeof authority);
     if (x->reply.status == 0)
-        check_host(x, authority[0] != '\0' ? authority : srv_header_find(x, "Host", NULL),
-                   o->listener);
+        check_host(x, authority[0] != '\0' ? authority : srv_header_find(x, "Host", NULL), o,
+                   listeners);
+    if (x->reply.status == 0)
+        strip_base(x, o->base_path);
     if (x->reply.status == 0)
         check_route(x, o);
+    if (x->reply.status == 0)
+        check_key(x, o->access);
     if (x->reply.status == 0)
         check_body(x, o->max_body_bytes);
     if (x->route == NULL || !x->route->body)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "server/log.h"
@@ -16,6 +17,9 @@ enum {
     TICK_MS = 250,
     LINGER_MS = 1000,     /* a client that was cut has so long to read the answer */
     COMPLAINT_MS = 1000,  /* a full house is said once a second at most */
+    CLOSING_MS = 50,      /* for those who are just connecting when the listening sockets close, */
+    NEAR_MS = 2,          /* and for those on this machine */
+    SETTLE_MS = 100,      /* a client that was just accepted or answered may be sending */
     ACCEPT_AT_A_TIME = 64 /* then a look at the clocks */
 };
 
@@ -32,6 +36,7 @@ struct srv_conn {
     srv_conns *conns;
     srv_conn *prev, *next;
     int fd;
+    bool local, secure;
     conn_phase phase;
     bool served; /* at least one request: silence is idleness, not slowness */
     int64_t deadline_ms;
@@ -40,24 +45,25 @@ struct srv_conn {
 };
 
 struct srv_conns {
-    srv_conns_options o; /* read-only, but for o.listener.fd */
+    srv_conns_options o; /* read-only; the listeners are the thread's until `closed` */
     pthread_t thread;
     bool started;          /* thread runs; written before others know of it */
     int wake;              /* eventfd: look at the flags */
     int64_t complained_ms; /* by the thread alone */
 
     pthread_mutex_t lock; /* guards all below, and every srv_conn's phase, deadline_ms, served, x */
-    pthread_cond_t closed; /* o.listener.fd == -1 */
+    pthread_cond_t fewer; /* closed */
     srv_conn *head;
     unsigned accepted; /* connections that are open; those the library has not told of yet, too */
-    bool quiesced, stopping, full;
+    int64_t last_ms;   /* somebody was accepted, or an exchange ended */
+    bool quiesced, stopping, full, closed;
 };
 
 /* --- the clocks; the lock is held, nothing here blocks: the sockets are non-blocking --- */
 
 static void cut(srv_conn *conn, const char *answer, size_t n)
 {
-    if (n > 0)
+    if (n > 0 && !conn->secure)
         (void)send(conn->fd, answer, n, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)shutdown(conn->fd, SHUT_WR);
     conn->phase = PHASE_LINGER;
@@ -66,7 +72,7 @@ static void cut(srv_conn *conn, const char *answer, size_t n)
 
 static void too_late(srv_conn *conn)
 {
-    char answer[SRV_PROBLEM_BYTES + 1024];
+    char answer[SRV_PROBLEM_BYTES + SRV_EXTRA_BYTES + 1024];
     if (conn->phase == PHASE_LINGER || conn->phase == PHASE_ANSWER ||
         (conn->phase == PHASE_HEADER && conn->served)) {
         /* An idle client may just be sending its next request; a 408 would look like its answer. */
@@ -74,7 +80,13 @@ static void too_late(srv_conn *conn)
         conn->phase = PHASE_CUT;
         return;
     }
-    cut(conn, answer, conn->conns->o.late(conn->x, answer, sizeof answer));
+    size_t n = conn->conns->o.late(conn->x, answer, sizeof answer);
+    if (conn->secure) { /* its session belongs to the I/O thread, which hears nothing from the client */
+        (void)shutdown(conn->fd, SHUT_RDWR);
+        conn->phase = PHASE_CUT;
+        return;
+    }
+    cut(conn, answer, n);
 }
 
 static void look_at_clocks(srv_conns *c)
@@ -117,15 +129,14 @@ static bool accept_some(srv_conns *c, int listen_fd)
         struct sockaddr_storage addr;
         socklen_t n = sizeof addr;
         (void)pthread_mutex_lock(&c->lock);
-        bool room = !c->quiesced && c->accepted < c->o.max_connections;
-        bool full = !c->quiesced && !room;
-        c->full = full;
+        bool room = c->accepted < c->o.max_connections;
+        c->full = !room;
         c->accepted += room;
         (void)pthread_mutex_unlock(&c->lock);
-        if (full)
+        if (!room) {
             complain(c, "every connection is in use, clients wait", 0);
-        if (!room)
             return false;
+        }
         int fd = accept4(listen_fd, (struct sockaddr *)&addr, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             int error = errno;
@@ -137,46 +148,92 @@ static bool accept_some(srv_conns *c, int listen_fd)
             complain(c, "cannot accept a connection", error);
             return false;
         }
+        (void)pthread_mutex_lock(&c->lock);
+        c->last_ms = srv_now_ms();
+        (void)pthread_mutex_unlock(&c->lock);
         if (!c->o.add(c->o.arg, fd, (const struct sockaddr *)&addr, n))
             drop_one(c);
     }
     return true;
 }
 
-static void close_listener(srv_conns *c)
+bool srv_conns_adopt(srv_conns *c, int fd)
 {
-    (void)close(c->o.listener.fd);
+    const struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
     (void)pthread_mutex_lock(&c->lock);
-    c->o.listener.fd = -1;
-    (void)pthread_cond_broadcast(&c->closed);
+    bool room = !c->quiesced && c->accepted < c->o.max_connections;
+    c->accepted += room;
+    (void)pthread_mutex_unlock(&c->lock);
+    if (!room) {
+        (void)close(fd);
+        return false;
+    }
+    if (c->o.add(c->o.arg, fd, (const struct sockaddr *)&addr, sizeof addr))
+        return true;
+    drop_one(c);
+    return false;
+}
+
+/* Nobody who is connected by now is lost. */
+static void close_listeners(srv_conns *c)
+{
+    srv_listeners *l = c->o.listeners;
+    int64_t wait_ms = NEAR_MS;
+
+    srv_listeners_refuse(l);
+    for (size_t i = 0; i < l->n; i++) {
+        if (!l->item[i].adopted && !l->item[i].local && !l->item[i].loopback)
+            wait_ms = CLOSING_MS;
+    }
+    for (int64_t until = srv_now_ms() + wait_ms;;) {
+        struct pollfd fds[SRV_MAX_LISTENERS];
+        nfds_t n = 0;
+        for (size_t i = 0; i < l->n; i++) {
+            if (!l->item[i].adopted && accept_some(c, l->item[i].fd))
+                fds[n++] = (struct pollfd){.fd = l->item[i].fd, .events = POLLIN};
+        }
+        int64_t left = until - srv_now_ms();
+        if (n == 0 || (poll(fds, n, left > 0 ? (int)left : 0) <= 0 && srv_now_ms() >= until))
+            break;
+    }
+    srv_listeners_close(l);
+    (void)pthread_mutex_lock(&c->lock);
+    c->closed = true;
+    (void)pthread_cond_broadcast(&c->fewer);
     (void)pthread_mutex_unlock(&c->lock);
 }
 
 static void *run(void *arg)
 {
     srv_conns *c = arg;
+    const srv_listeners *l = c->o.listeners;
     int64_t next_tick = srv_now_ms() + TICK_MS;
-    bool listen = true;
+    bool listen = true, closed = false;
     for (;;) {
         (void)pthread_mutex_lock(&c->lock);
         bool quiesced = c->quiesced, stopping = c->stopping;
         (void)pthread_mutex_unlock(&c->lock);
-        if (quiesced && c->o.listener.fd >= 0)
-            close_listener(c);
+        if (quiesced && !closed)
+            close_listeners(c);
+        closed = quiesced;
         if (stopping)
             return NULL;
 
-        struct pollfd fds[2] = {{.fd = c->wake, .events = POLLIN},
-                                {.fd = listen ? c->o.listener.fd : -1, .events = POLLIN}};
+        struct pollfd fds[1 + SRV_MAX_LISTENERS] = {{.fd = c->wake, .events = POLLIN}};
+        for (size_t i = 0; i < l->n; i++)
+            fds[1 + i] = (struct pollfd){.fd = listen ? l->item[i].fd : -1, .events = POLLIN};
         int64_t wait = next_tick - srv_now_ms();
-        (void)poll(fds, 2, wait > 0 ? (int)wait : 0);
+        (void)poll(fds, 1 + l->n, wait > 0 ? (int)wait : 0);
         if (fds[0].revents != 0) {
             uint64_t count;
             (void)!read(c->wake, &count, sizeof count);
             listen = true; /* a connection was closed */
         }
-        if (fds[1].revents != 0)
-            listen = accept_some(c, c->o.listener.fd);
+        for (size_t i = 0; i < l->n; i++) {
+            if (fds[1 + i].revents != 0)
+                listen = accept_some(c, l->item[i].fd) && listen;
+        }
         if (srv_now_ms() >= next_tick) {
             look_at_clocks(c);
             next_tick = srv_now_ms() + TICK_MS;
@@ -208,7 +265,7 @@ attn_status srv_conns_new(srv_conns **out, const srv_conns_options *o, attn_erro
     c->wake = wake;
     c->complained_ms = srv_now_ms() - COMPLAINT_MS;
     (void)pthread_mutex_init(&c->lock, NULL);
-    (void)pthread_cond_init(&c->closed, NULL);
+    (void)pthread_cond_init(&c->fewer, NULL);
     *out = c;
     return ATTN_OK;
 }
@@ -226,9 +283,17 @@ void srv_conns_quiesce(srv_conns *c)
     (void)pthread_mutex_lock(&c->lock);
     c->quiesced = true;
     wake_up(c);
-    while (c->o.listener.fd >= 0)
-        (void)pthread_cond_wait(&c->closed, &c->lock);
+    while (!c->closed)
+        (void)pthread_cond_wait(&c->fewer, &c->lock);
     (void)pthread_mutex_unlock(&c->lock);
+}
+
+int64_t srv_conns_expect_ms(srv_conns *c)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    int64_t left = c->accepted > 0 ? c->last_ms + SETTLE_MS - srv_now_ms() : 0;
+    (void)pthread_mutex_unlock(&c->lock);
+    return left > 0 ? left : 0;
 }
 
 void srv_conns_free(srv_conns *c)
@@ -242,9 +307,9 @@ void srv_conns_free(srv_conns *c)
     if (c->started)
         (void)pthread_join(c->thread, NULL);
     else
-        (void)close(c->o.listener.fd);
+        srv_listeners_close(c->o.listeners);
     (void)close(c->wake);
-    (void)pthread_cond_destroy(&c->closed);
+    (void)pthread_cond_destroy(&c->fewer);
     (void)pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -254,6 +319,10 @@ void srv_conns_free(srv_conns *c)
 static void print_peer(srv_conn *conn, const struct sockaddr *addr)
 {
     char host[INET6_ADDRSTRLEN + 1], port[8];
+    if (conn->local) {
+        (void)snprintf(conn->peer, sizeof conn->peer, "unix");
+        return;
+    }
     socklen_t n = addr != NULL && addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                                               : sizeof(struct sockaddr_in);
     if (addr == NULL || getnameinfo(addr, n, host, sizeof host, port, sizeof port,
@@ -270,6 +339,8 @@ srv_conn *srv_conn_open(srv_conns *c, int fd, const struct sockaddr *addr)
         return NULL;
     conn->conns = c;
     conn->fd = fd;
+    conn->local = addr != NULL && addr->sa_family == AF_UNIX;
+    conn->secure = c->o.secure && !conn->local;
     conn->deadline_ms = srv_now_ms() + c->o.header_timeout_ms;
     print_peer(conn, addr);
     (void)pthread_mutex_lock(&c->lock);
@@ -308,6 +379,16 @@ const char *srv_conn_peer(const srv_conn *conn)
 int srv_conn_socket(const srv_conn *conn)
 {
     return conn->fd;
+}
+
+bool srv_conn_local(const srv_conn *conn)
+{
+    return conn->local;
+}
+
+bool srv_conn_secure(const srv_conn *conn)
+{
+    return conn->secure;
 }
 
 static bool is_cut(const srv_conn *conn)
@@ -378,6 +459,7 @@ void srv_conn_done(srv_conn *conn)
     (void)pthread_mutex_lock(&c->lock);
     conn->x = NULL;
     conn->served = true;
+    c->last_ms = srv_now_ms();
     if (!is_cut(conn)) {
         conn->phase = PHASE_HEADER;
         conn->deadline_ms = srv_now_ms() + c->o.idle_timeout_ms + c->o.header_timeout_ms;

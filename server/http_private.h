@@ -1,8 +1,9 @@
 /* http_private.h: what the files of the HTTP layer share. libmicrohttpd is known to http.c alone.
  *
- *   http_listen.c  the listening socket
+ *   http_listen.c  the listening sockets
  *   http_conn.c    connections: accepting them, and the time each may take
  *   http_check.c   what is refused before a handler sees the request
+ *   cors.c         what pages of other origins may do
  *   router.c       path to route
  *   http_reply.c   answers, problems
  *   http.c         exchanges: from libmicrohttpd's calls to the handlers and back */
@@ -15,11 +16,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include "server/clock.h"
 #include "server/http.h"
+#include "server/trace.h"
 
 enum {
+    SRV_MAX_LISTENERS = 16,
     SRV_MAX_PARAMS = 4,
     SRV_REQUEST_ID_BYTES = 129, /* 128 characters */
     SRV_PROBLEM_BYTES = 8192, /* the longest problem: twice the sentence and the pointer, escaped */
@@ -27,16 +31,36 @@ enum {
     SRV_TIMING_BYTES = 256    /* of Server-Timing */
 };
 
-/* --- the listening socket --- */
+/* --- the listening sockets --- */
 
 typedef struct {
-    int fd;
-    bool loopback;  /* bound to a loopback address: Host is checked */
-    char host[256]; /* the name or address that was asked for, without brackets */
-    char url[320];  /* of the address that was bound */
+    int fd;         /* -1 = closed */
+    bool loopback;  /* bound to a loopback address */
+    bool local;     /* a unix socket */
+    bool adopted;   /* opened by another process, which keeps it */
+    char host[256]; /* the name or address that was asked for, without brackets; "" with `local` */
+    char url[320];  /* of the address that was bound; "unix:/PATH" with `local` */
+    dev_t device;   /* of a unix socket's file, */
+    ino_t inode;    /* which is removed with the socket while it is this one */
 } srv_listener;
 
-ATTN_NODISCARD attn_status srv_listener_open(srv_listener *l, const char *listen, attn_error *err);
+typedef struct {
+    srv_listener item[SRV_MAX_LISTENERS];
+    size_t n;
+} srv_listeners;
+
+/* Each "HOST:PORT", "[HOST]:PORT" or "unix:/PATH". A unix socket's file that nobody listens on any more is
+ * replaced; the new one is for the daemon's user and group. `secure`: https on all but unix sockets. */
+ATTN_NODISCARD attn_status srv_listeners_open(srv_listeners *l, const char *const *listen, size_t n,
+                                              bool secure, attn_error *err);
+/* Takes sockets first, first + 1, ... that another process has bound and listens on. */
+ATTN_NODISCARD attn_status srv_listeners_adopt(srv_listeners *l, int first, size_t n, bool secure,
+                                               attn_error *err);
+void srv_listeners_close(srv_listeners *l);
+
+/* Nobody can connect any more. Who has, or is just about to, can still be accepted, but for adopted ones: who waits
+ * there is for the process that listens next. */
+void srv_listeners_refuse(srv_listeners *l);
 
 /* Raises the limit of open files as far as allowed and returns how many connections fit below it,
  * at most `wanted`. Says in the log when that is fewer. */
@@ -52,7 +76,8 @@ typedef struct srv_conns srv_conns;
 typedef struct srv_conn srv_conn;
 
 typedef struct {
-    srv_listener listener; /* its fd is owned once _new succeeded */
+    srv_listeners *listeners; /* lives longer; closed by us, once _new succeeded */
+    bool secure;              /* TLS on all but unix sockets */
     unsigned max_connections;
     int64_t header_timeout_ms, request_timeout_ms, idle_timeout_ms;
     /* Gives the connection to the HTTP library, which closes fd in any case. */
@@ -67,8 +92,13 @@ ATTN_NODISCARD attn_status srv_conns_new(srv_conns **out, const srv_conns_option
                                          attn_error *err);
 ATTN_NODISCARD attn_status srv_conns_start(srv_conns *c,
                                            attn_error *err); /* from here on it accepts */
-void srv_conns_quiesce(srv_conns *c); /* after start; returns when the listening socket is closed */
-void srv_conns_free(srv_conns *c);    /* no connection is left; takes NULL */
+bool srv_conns_adopt(srv_conns *c, int fd);                  /* as srv_http_adopt() */
+void srv_conns_quiesce(
+    srv_conns *c); /* after start; returns when the listening sockets are closed */
+/* For how long there may yet be a request from who is connected: 0 when there is nobody, or when nobody came and no
+ * exchange ended for a moment. */
+int64_t srv_conns_expect_ms(srv_conns *c);
+void srv_conns_free(srv_conns *c); /* no connection is left; takes NULL */
 
 /* A connection's life, told by the I/O threads. NULL: no memory. */
 srv_conn *srv_conn_open(srv_conns *c, int fd, const struct sockaddr *addr);
@@ -76,6 +106,8 @@ void srv_conn_close(srv_conns *c, srv_conn *conn); /* before fd is closed; conn 
 const char *srv_conn_peer(const srv_conn *conn);
 
 int srv_conn_socket(const srv_conn *conn);
+bool srv_conn_local(const srv_conn *conn);  /* it came through a unix socket */
+bool srv_conn_secure(const srv_conn *conn); /* it speaks TLS */
 
 void srv_conn_line(srv_conn *conn); /* a request line was read */
 /* The header is read; with `body`, the clock of the body starts. False: this connection was cut. */
@@ -88,7 +120,8 @@ void srv_conn_answer(srv_conn *conn, bool wait);
 void srv_conn_done(srv_conn *conn); /* the exchange is over: x is not used any more */
 
 /* Answers in the middle of an upload, which the library cannot: sends a complete answer, ends our
- * side of the stream and leaves the client a second to read it before the connection is closed. */
+ * side of the stream and leaves the client a second to read it before the connection is closed. With TLS the caller has
+ * sent it, by way of the session. */
 void srv_conn_cut(srv_conn *conn, const char *answer, size_t n);
 
 /* --- exchanges --- */
@@ -125,6 +158,7 @@ struct srv_exchange {
     void *user;
     double started_s;
     char request_id[SRV_REQUEST_ID_BYTES];
+    srv_trace trace;
 
     char method[32]; /* cut off there: it is none of ours then */
     bool http_1_0;
@@ -141,6 +175,8 @@ struct srv_exchange {
     srv_coding body_coding;
     srv_param param[SRV_MAX_PARAMS];
     size_t num_params;
+    const char *allow_origin; /* of the options, before the clock knows x; NULL = none */
+    bool vary_origin;         /* the answer depends on the Origin */
 
     enum { SRV_AT_HEADER, SRV_AT_BODY, SRV_AT_HANDLER } step;
     bool counted;   /* among the active ones */
@@ -162,14 +198,7 @@ struct srv_exchange {
 };
 
 /* Refuses with a reply when the request cannot be served; else sets x->route and the parameters. */
-typedef struct {
-    const srv_listener *listener;
-    const srv_route *routes;
-    size_t num_routes;
-    uint64_t max_body_bytes;
-} srv_check_options;
-
-void srv_check(srv_exchange *x, const srv_check_options *o);
+void srv_check(srv_exchange *x, const srv_http_options *o, const srv_listeners *listeners);
 
 /* Request id: the client's when it is well-formed, else a fresh UUIDv7. */
 void srv_request_id(char out[SRV_REQUEST_ID_BYTES], const char *from_client);
@@ -193,7 +222,20 @@ enum { SRV_ALLOW_GET = 1, SRV_ALLOW_POST = 2 };
  * Returns the methods of that path as SRV_ALLOW_ bits, 0 = no such path. */
 unsigned srv_route_find(srv_exchange *x, const srv_route *routes, size_t n, const char *method);
 
+/* --- other origins --- */
+
+/* Takes one field of an answer's header; false: it did not fit, and no more is wanted. */
+typedef bool srv_put_field(void *arg, const char *name, const char *value);
+
+void srv_cors_check(srv_exchange *x, const char *const *origins, size_t n);
+/* Answers the question that comes before a request, if this is one: `methods` as in Allow. */
+void srv_cors_preflight(srv_exchange *x, const char *methods);
+bool srv_cors_put(const srv_exchange *x, srv_put_field *put, void *arg);
+
 /* --- replies --- */
+
+/* All fields of the reply's header that are not in every reply. */
+bool srv_reply_put(const srv_exchange *x, srv_put_field *put, void *arg);
 
 const char *srv_status_phrase(int status);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "server/log.h"
 #include "server/text.h"
@@ -19,6 +20,7 @@ const char *srv_status_phrase(int status)
     } phrases[] = {{200, "OK"},
                    {204, "No Content"},
                    {304, "Not Modified"},
+                   {308, "Permanent Redirect"},
                    {400, "Bad Request"},
                    {401, "Unauthorized"},
                    {403, "Forbidden"},
@@ -109,6 +111,11 @@ static void reply_problem(srv_exchange *x, int status, const char *code, const a
 void srv_http_reply_problem(srv_exchange *x, const attn_error *err, const char *code)
 {
     reply_problem(x, status_of(err->code), code != NULL ? code : attn_status_name(err->code), err);
+}
+
+void srv_http_reply_refusal(srv_exchange *x, int status, const char *code, const attn_error *err)
+{
+    reply_problem(x, status, code, err);
 }
 
 void srv_reply_refuse(srv_exchange *x, int status, const char *code, const char *format, ...)
@@ -216,9 +223,44 @@ bool srv_reply_timing(const srv_exchange *x, char out[SRV_TIMING_BYTES])
     return t.used > 0;
 }
 
+/* --- fields --- */
+
+static bool put_fields(const srv_reply *r, const srv_exchange *x, srv_put_field *put, void *arg)
+{
+    bool vary = x->vary_origin, cors = true;
+
+    for (const char *name = r->extra; name < r->extra + r->extra_used;) {
+        const char *value = name + strlen(name) + 1;
+        char both[256];
+        if (vary && strcasecmp(name, "Vary") == 0) {
+            vary = false;
+            (void)snprintf(both, sizeof both, "%.200s, Origin", value);
+            if (!put(arg, name, both))
+                return false;
+        } else if (!put(arg, name, value)) {
+            return false;
+        }
+        cors = cors &&
+               strcasecmp(name, "Access-Control-Allow-Origin") != 0; /* the route has its own */
+        name = value + strlen(value) + 1;
+    }
+    return (!vary || put(arg, "Vary", "Origin")) && (!cors || srv_cors_put(x, put, arg));
+}
+
+bool srv_reply_put(const srv_exchange *x, srv_put_field *put, void *arg)
+{
+    return put_fields(&x->reply, x, put, arg);
+}
+
 /* --- answers that the library cannot give: see srv_conn_cut() --- */
 
-static size_t print_answer(char *out, size_t n, const srv_reply *r, const char *request_id)
+static bool print_field(void *arg, const char *name, const char *value)
+{
+    return srv_text_format(arg, "%s: %s\r\n", name, value);
+}
+
+static size_t print_answer(char *out, size_t n, const srv_reply *r, const char *request_id,
+                           const srv_exchange *x)
 {
     srv_text t;
     srv_text_init(&t, out, n);
@@ -228,18 +270,15 @@ static size_t print_answer(char *out, size_t n, const srv_reply *r, const char *
                                 r->status, srv_status_phrase(r->status), request_id, r->n);
     if (fits && r->content_type != NULL)
         fits = srv_text_format(&t, "Content-Type: %s\r\n", r->content_type);
-    for (const char *name = r->extra; fits && name < r->extra + r->extra_used;) {
-        const char *value = name + strlen(name) + 1;
-        fits = srv_text_format(&t, "%s: %s\r\n", name, value);
-        name = value + strlen(value) + 1;
-    }
+    if (fits && x != NULL)
+        fits = put_fields(r, x, print_field, &t);
     fits = fits && srv_text_raw(&t, "\r\n", 2) && srv_text_raw(&t, r->text, r->n);
     return fits ? t.used : 0;
 }
 
 size_t srv_reply_print(const srv_exchange *x, char *out, size_t n)
 {
-    return x->reply.text != NULL ? print_answer(out, n, &x->reply, x->request_id) : 0;
+    return x->reply.text != NULL ? print_answer(out, n, &x->reply, x->request_id, x) : 0;
 }
 
 size_t srv_reply_print_late(srv_exchange *x, char *out, size_t n)
@@ -255,5 +294,5 @@ size_t srv_reply_print_late(srv_exchange *x, char *out, size_t n)
                          .content_type = PROBLEM_TYPE,
                          .text = body,
                          .n = print_problem(body, 408, SRV_LATE_CODE, &err, request_id)};
-    return print_answer(out, n, &r, request_id);
+    return print_answer(out, n, &r, request_id, x);
 }

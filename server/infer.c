@@ -36,6 +36,7 @@ struct srv_infer {
         even_share; /* seconds of the pool for a job that had always been ready, had all had the same */
     double mean_s; /* of the pool, for a request; 0 = none yet */
     bool canceling, stopping;
+    double stuck_since_s; /* 0 = it works, or has nothing to do */
     srv_infer_stats stats;
     atomic_bool cancel; /* of the step */
 
@@ -293,6 +294,11 @@ static srv_job *end_what_must(srv_infer *q)
     }
     if (q->in_step > 0 && wanted == 0)
         atomic_store(&q->cancel, true);
+    bool stuck = q->in_step > 0 ? wanted == 0 : q->ready > 0;
+    if (!stuck)
+        q->stuck_since_s = 0;
+    else if (q->stuck_since_s == 0)
+        q->stuck_since_s = srv_now_s();
     return over;
 }
 
@@ -435,6 +441,14 @@ void srv_infer_get_stats(srv_infer *q, srv_infer_stats *s)
     s->waiting = q->ready;
     s->running = q->in_step;
     (void)pthread_mutex_unlock(&q->lock);
+}
+
+double srv_infer_stuck_s(srv_infer *q)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    double since = q->stuck_since_s;
+    (void)pthread_mutex_unlock(&q->lock);
+    return since > 0 ? srv_now_s() - since : 0;
 }
 
 unsigned srv_infer_retry_after_s(srv_infer *q)

@@ -74,6 +74,10 @@ typedef struct {
 
 void srv_infer_get_stats(srv_infer *q, srv_infer_stats *s);
 
+/* For how long the compute thread has not done what it must: end a step that nobody wants any more, which it looks for
+ * at every tile, or begin one while jobs are ready. It hangs when that is long. */
+double srv_infer_stuck_s(srv_infer *q);
+
 /* When one that is refused now should come again, by how fast requests were computed lately: 1 to 60
  * seconds. */
 unsigned srv_infer_retry_after_s(srv_infer *q);

@@ -1,7 +1,11 @@
 #include "server/log.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -111,21 +115,78 @@ static void put_head(srv_text *t, srv_log_level level, const char *event, const 
     }
 }
 
-void srv_log(srv_log_level level, const char *event, const char *msg, const srv_log_field *fields,
-             size_t n)
+static size_t print_line(char line[LINE_BYTES], srv_log_level level, const char *event,
+                         const char *msg, const srv_log_field *fields, size_t n)
 {
-    char line[LINE_BYTES];
     srv_text t;
-    if (!srv_log_enabled(level))
-        return;
-    srv_text_init(&t, line, sizeof line - 2); /* room for the end of the line */
+
+    srv_text_init(&t, line, LINE_BYTES - 2); /* room for the end of the line */
     put_head(&t, level, event, msg);
     for (size_t i = 0; i < n; i++) {
         if (fields[i].kind != SRV_LOG_STRING || fields[i].string != NULL)
             put_field(&t, &fields[i]);
     }
-    t.size = sizeof line;
+    t.size = LINE_BYTES;
     (void)srv_text_raw(&t, as_json ? "}\n" : "\n", as_json ? 2 : 1);
-    while (write(STDERR_FILENO, line, t.used) < 0 && errno == EINTR)
-        ;
+    return t.used;
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards writing, and what follows */
+static uint64_t unsaid;                                  /* lines lost since one was written */
+static bool torn;                                        /* the last one was written in part */
+static atomic_ullong lost;
+
+/* Writes what can be written without waiting. stderr itself stays as it is: whoever else has it open would find it
+ * changed. A pipe that is ready takes PIPE_BUF bytes. */
+static bool write_now(const char *bytes, size_t n)
+{
+    size_t done = 0;
+
+    while (done < n) {
+        struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
+        if (poll(&fd, 1, 0) != 1 || (fd.revents & POLLOUT) == 0)
+            break;
+        size_t some = n - done < PIPE_BUF ? n - done : PIPE_BUF;
+        ssize_t wrote = write(STDERR_FILENO, bytes + done, some);
+        if (wrote < 0 && errno != EINTR)
+            break;
+        done += wrote > 0 ? (size_t)wrote : 0;
+    }
+    if (done > 0)
+        torn = done < n;
+    return done == n;
+}
+
+static void say_lost(void)
+{
+    char line[1 + LINE_BYTES];
+
+    line[0] = '\n'; /* the end of the torn one */
+    size_t n = print_line(line + 1, SRV_LOG_WARN, "log", "lines were lost, nobody took them",
+                          &SRV_INT("lines", unsaid), 1);
+    if (torn ? write_now(line, n + 1) : write_now(line + 1, n))
+        unsaid = 0;
+}
+
+void srv_log(srv_log_level level, const char *event, const char *msg, const srv_log_field *fields,
+             size_t n)
+{
+    char line[LINE_BYTES];
+
+    if (!srv_log_enabled(level))
+        return;
+    size_t bytes = print_line(line, level, event, msg, fields, n);
+    (void)pthread_mutex_lock(&lock);
+    if (unsaid > 0)
+        say_lost();
+    if (unsaid > 0 || !write_now(line, bytes)) {
+        unsaid++;
+        (void)atomic_fetch_add(&lost, 1);
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+uint64_t srv_log_lost(void)
+{
+    return atomic_load(&lost);
 }

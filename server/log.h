@@ -1,4 +1,7 @@
-/* log.h: one line an event on stderr, as text or as a JSON object. Thread-safe, one write() a line. */
+/* log.h: one line an event on stderr, as text or as a JSON object. Thread-safe.
+ *
+ * A log that nobody reads, or a full disk, holds nothing up: lines that cannot be written at once are lost, and their
+ * number is said as soon as one can. */
 #ifndef SRV_LOG_H
 #define SRV_LOG_H
 
@@ -31,5 +34,8 @@ typedef struct {
 /* event is a stable token, "ready", "request"; msg one sentence. NULL strings are left out. */
 void srv_log(srv_log_level level, const char *event, const char *msg, const srv_log_field *fields,
              size_t n);
+
+/* Lines that were lost. */
+uint64_t srv_log_lost(void);
 
 #endif

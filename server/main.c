@@ -141,6 +141,7 @@ static int bench(int argc, char **argv)
 static int healthcheck(int argc, char **argv)
 {
     const char *url = "http://127.0.0.1:8080";
+    bool insecure = false;
     attn_error err = {0};
 
     for (int i = 0; i < argc; i++) {
@@ -148,10 +149,12 @@ static int healthcheck(int argc, char **argv)
             url = argv[i] + 6;
         else if (strcmp(argv[i], "--url") == 0 && i + 1 < argc)
             url = argv[++i];
+        else if (strcmp(argv[i], "--insecure") == 0)
+            insecure = true;
         else
             return usage_error("healthcheck knows no ", argv[i]);
     }
-    return srv_healthcheck(url, &err) == ATTN_OK ? OK : fault(&err);
+    return srv_healthcheck(url, insecure, &err) == ATTN_OK ? OK : fault(&err);
 }
 
 static int version(int argc, char **argv)
@@ -191,7 +194,7 @@ static const struct {
     {"demo", "DIR", "write the demo model into DIR", demo},
     {"bench", "[--json] [--maps] [--core] [--causal] [--shape B,T,D,H]...",
      "measure the layer on this machine", bench},
-    {"healthcheck", "[--url URL]", "exit 0 if the daemon there is ready", healthcheck},
+    {"healthcheck", "[--url URL] [--insecure]", "exit 0 if the daemon there is ready", healthcheck},
     {"--version", "", "version, build and BLAS", version},
     {"--help", "", "this text", help},
 };
@@ -210,13 +213,7 @@ static int help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    sigset_t set;
-
     srv_blas_repair(argv);
-    /* Before the first thread of ours, so that all inherit it; serve's main thread takes these. */
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
     (void)signal(SIGPIPE, SIG_IGN);
 
     const char *name = argc > 1 ? argv[1] : "serve";
@@ -231,14 +228,10 @@ int main(int argc, char **argv)
             if (strcmp(argv[a], "--help") == 0)
                 return help(0, NULL);
         }
-        if (commands[i].run == serve)
-            (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
         return commands[i].run(argc < 2 ? 0 : argc - 2, argv + 2);
     }
-    if (name[0] == '-') { /* options alone mean serve */
-        (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (name[0] == '-') /* options alone mean serve */
         return serve(argc - 1, argv + 1);
-    }
     const char *near = attn_nearest(name, names, sizeof names / sizeof *names);
     (void)fprintf(stderr, "attnd: there is no command \"%s\"%s%s%s; see attnd --help\n", name,
                   near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",

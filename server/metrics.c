@@ -70,8 +70,8 @@ static const char *const methods[] = {"GET",     "HEAD",    "POST",  "PUT",   "D
 
 /* `code` of the problems that say: not at all, not now, too late. */
 static const char *const reasons[] = {
-    "busy",     "canceled",  "deadline", "queue_full", "request_timeout",
-    "stopping", "too_large", "other"};
+    "busy",       "canceled",        "deadline", "loading",   "model_not_loaded",
+    "queue_full", "request_timeout", "stopping", "too_large", "other"};
 
 /* One method and status of a route. Never removed. */
 typedef struct series {
@@ -348,9 +348,14 @@ char *srv_metrics_print(const srv_metrics *m, const srv_metrics_now *now, size_t
     if (f == NULL)
         return NULL;
     put_build(f, m);
-    gauge(f, "attnd_ready", "1 while requests are taken, 0 while the daemon is shutting down.",
+    gauge(f, "attnd_ready",
+          "1 while all models are loaded and the daemon does not shut down, else 0.",
           now->ready ? 1 : 0);
-    gauge(f, "attnd_models_loaded", "Models that are served.", m->o.models);
+    gauge(f, "attnd_models_loaded", "Models that are served.", now->models);
+    head(f, "attnd_reloads_total", "counter",
+         "Models loaded since the start, and loads that failed.");
+    (void)fprintf(f, "attnd_reloads_total{result=\"success\"} %" PRIu64 "\n", now->reloads);
+    (void)fprintf(f, "attnd_reloads_total{result=\"failure\"} %" PRIu64 "\n", now->failed_reloads);
     gauge(f, "attnd_compute_threads", "Threads that compute.", m->o.compute_threads);
     put_answered(f, m);
     put_stages(f, m);
@@ -359,8 +364,12 @@ char *srv_metrics_print(const srv_metrics *m, const srv_metrics_now *now, size_t
           m->o.budget->limit);
     gauge(f, "attnd_memory_used_bytes", "Bytes of the budget that requests have reserved.",
           atomic_load(&m->o.budget->used));
-    gauge(f, "attnd_weights_bytes", "Bytes of the models' weights, beside the budget.",
-          m->o.weights_bytes);
+    gauge(
+        f, "attnd_weights_bytes",
+        "Bytes of the models' weights, beside the budget; old ones until their last request ends.",
+        now->weights_bytes);
+    counter(f, "attnd_log_lines_lost_total", "Log lines that nobody took: a full pipe or disk.",
+            now->lost_log_lines);
     put_process(f, m);
     bool failed = ferror(f) != 0;
     if (fclose(f) != 0 || failed) {

@@ -25,7 +25,7 @@ typedef struct {
     const srv_route *routes;
     size_t num_routes;
     const attn_budget *budget;
-    size_t models, weights_bytes, compute_threads;
+    size_t compute_threads;
     const srv_metrics_label *build; /* of attnd_build_info; any bytes may be in the values */
     size_t num_build;
 } srv_metrics_options;
@@ -34,6 +34,9 @@ typedef struct {
 typedef struct {
     bool ready;
     size_t waiting, running; /* requests */
+    size_t models, weights_bytes;
+    uint64_t reloads, failed_reloads; /* models that were loaded anew, and that were not */
+    uint64_t lost_log_lines;
 } srv_metrics_now;
 
 ATTN_NODISCARD attn_status srv_metrics_new(srv_metrics **out, const srv_metrics_options *o,

@@ -5,6 +5,7 @@
  *   oip_request.c  a body, JSON and then bytes, into the members of a request for attention
  *   oip_answer.c   its answer
  *   oip_meta.c     what is served, and how it fares
+ *   oip_repository.c  models are loaded and unloaded
  *
  * The request is read into the members that POST /v1/models/{model}/attention has, and goes the same way from
  * there on. What is said about them is translated to the names of this protocol. */
@@ -58,11 +59,11 @@ void srv_oip_reply(srv_oip *o, srv_exchange *x, srv_reader *read, void *arg, uin
 
 struct srv_served;
 
-/* The model of the path's {model} and {version}, or NULL after the reply that says there is none. */
-const struct srv_served *srv_oip_model_of(srv_exchange *x);
+/* As srv_app_acquire(), for the path's {model} and {version}. */
+const struct srv_served *srv_oip_acquire(srv_exchange *x);
 
 /* All routes but those of /infer. */
-extern const srv_route srv_oip_routes[];
-extern const size_t srv_num_oip_routes;
+extern const srv_route srv_oip_routes[], srv_repository_routes[];
+extern const size_t srv_num_oip_routes, srv_num_repository_routes;
 
 #endif

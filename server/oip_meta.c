@@ -1,12 +1,8 @@
 /* What the Open Inference Protocol tells of the server and its models. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/app.h"
 #include "server/oip_private.h"
-
-enum { INDEX_BODY_BYTES = 4096 };
-
 /* --- names ------------------------------------------------------------------------------------- */
 
 const srv_oip_input srv_oip_inputs[SRV_OIP_INPUTS] = {
@@ -47,10 +43,15 @@ static void reply_text(srv_exchange *x, const char *json)
     srv_http_reply_text(x, 200, "application/json", json, strlen(json));
 }
 
+#define SERVER                                                                                     \
+    "{\"name\":\"attnd\",\"version\":\"" ATTND_VERSION "\",\"extensions\":["                       \
+    "\"binary_tensor_data\",\"parameters\",\"model_configuration\",\"statistics\""
+
 static void get_server(srv_exchange *x)
 {
-    reply_text(x, "{\"name\":\"attnd\",\"version\":\"" ATTND_VERSION "\",\"extensions\":["
-                  "\"binary_tensor_data\",\"parameters\",\"model_configuration\",\"statistics\"]}");
+    const srv_app *app = srv_http_app(x);
+
+    reply_text(x, app->admin ? SERVER ",\"model_repository\"]}" : SERVER "]}");
 }
 
 static void get_live(srv_exchange *x)
@@ -58,22 +59,15 @@ static void get_live(srv_exchange *x)
     reply_text(x, "{\"live\":true}");
 }
 
-/* False after the reply that says that it is not. */
-static bool is_ready(srv_exchange *x)
-{
-    attn_error err = {0};
-
-    if (!srv_http_draining(x))
-        return true;
-    (void)attn_fail(&err, ATTN_EBUSY, "the daemon is shutting down");
-    srv_http_reply_problem(x, &err, "draining");
-    return false;
-}
-
 static void get_ready(srv_exchange *x)
 {
-    if (is_ready(x))
+    attn_error err = {0};
+    const char *code = srv_app_not_ready(x, &err);
+
+    if (code == NULL)
         reply_text(x, "{\"ready\":true}");
+    else
+        srv_http_reply_problem(x, &err, code);
 }
 
 static void get_models(srv_exchange *x)
@@ -82,11 +76,15 @@ static void get_models(srv_exchange *x)
     srv_json_writer *w = srv_json_writer_new();
 
     if (w != NULL) {
+        bool first = true;
         srv_json_writer_format(w, "{\"models\":[");
-        for (size_t i = 0; i < app->num_models; i++) {
-            if (i > 0)
+        for (size_t i = 0; i < srv_models_count(app->models); i++) {
+            if (srv_models_state(app->models, i, NULL) != SRV_MODEL_READY)
+                continue;
+            if (!first)
                 srv_json_writer_raw(w, ",", 1);
-            srv_json_writer_string(w, attn_model_name(app->models[i].model));
+            first = false;
+            srv_json_writer_string(w, srv_models_name(app->models, i));
         }
         srv_json_writer_raw(w, "]}", 2);
     }
@@ -95,10 +93,10 @@ static void get_models(srv_exchange *x)
 
 /* --- a model ----------------------------------------------------------------------------------- */
 
-const srv_served *srv_oip_model_of(srv_exchange *x)
+const srv_served *srv_oip_acquire(srv_exchange *x)
 {
     const char *version = srv_http_param(x, "version");
-    const srv_served *served = srv_app_model_of(x);
+    const srv_served *served = srv_app_acquire(x);
     attn_error err = {0};
 
     if (served == NULL || version == NULL || strcmp(version, SRV_OIP_VERSION) == 0)
@@ -106,6 +104,7 @@ const srv_served *srv_oip_model_of(srv_exchange *x)
     (void)attn_fail(&err, ATTN_ENOTFOUND,
                     "model \"%s\" has no version \"%.40s\", only " SRV_OIP_VERSION,
                     attn_model_name(served->model), version);
+    srv_app_release(x, served);
     srv_http_reply_problem(x, &err, "version_not_found");
     return NULL;
 }
@@ -178,7 +177,7 @@ static void list_tensors(lister *l)
 
 static void describe(srv_exchange *x, bool config)
 {
-    const srv_served *served = srv_oip_model_of(x);
+    const srv_served *served = srv_oip_acquire(x);
 
     if (served == NULL)
         return;
@@ -198,6 +197,7 @@ static void describe(srv_exchange *x, bool config)
                                    attn_model_layer_count(served->model));
         srv_json_writer_raw(l.w, "}", 1);
     }
+    srv_app_release(x, served);
     srv_app_reply_json(x, l.w);
 }
 
@@ -213,16 +213,24 @@ static void get_config(srv_exchange *x)
 
 static void get_model_ready(srv_exchange *x)
 {
-    const srv_served *served = srv_oip_model_of(x);
+    const srv_served *served = srv_oip_acquire(x);
 
-    if (served == NULL || !is_ready(x))
+    attn_error err = {0};
+
+    if (served == NULL)
         return;
+    if (srv_http_draining(x)) { /* of the other models it does not tell */
+        srv_app_release(x, served);
+        srv_http_reply_problem(x, &err, srv_app_not_ready(x, &err));
+        return;
+    }
     srv_json_writer *w = srv_json_writer_new();
     if (w != NULL) {
         srv_json_writer_format(w, "{\"name\":");
         srv_json_writer_string(w, attn_model_name(served->model));
         srv_json_writer_format(w, ",\"ready\":true}");
     }
+    srv_app_release(x, served);
     srv_app_reply_json(x, w);
 }
 
@@ -236,7 +244,7 @@ static void write_stats(srv_json_writer *w, const srv_served *served)
 
 static void get_stats(srv_exchange *x)
 {
-    const srv_served *served = srv_oip_model_of(x);
+    const srv_served *served = srv_oip_acquire(x);
 
     if (served == NULL)
         return;
@@ -246,6 +254,7 @@ static void get_stats(srv_exchange *x)
         write_stats(w, served);
         srv_json_writer_raw(w, "]}", 2);
     }
+    srv_app_release(x, served);
     srv_app_reply_json(x, w);
 }
 
@@ -253,97 +262,24 @@ static void get_all_stats(srv_exchange *x)
 {
     const srv_app *app = srv_http_app(x);
     srv_json_writer *w = srv_json_writer_new();
+    bool first = true;
 
     if (w != NULL) {
         srv_json_writer_format(w, "{\"model_stats\":[");
-        for (size_t i = 0; i < app->num_models; i++) {
-            if (i > 0)
+        for (size_t i = 0; i < srv_models_count(app->models); i++) {
+            const srv_served *served = srv_models_acquire(app->models, i);
+            if (served == NULL)
+                continue;
+            if (!first)
                 srv_json_writer_raw(w, ",", 1);
-            write_stats(w, &app->models[i]);
+            first = false;
+            write_stats(w, served);
+            srv_models_release(app->models, served);
         }
         srv_json_writer_raw(w, "]}", 2);
     }
     srv_app_reply_json(x, w);
 }
-
-/* --- the repository ---------------------------------------------------------------------------- */
-
-/* {"ready":true} asks for those models that are ready, as all are; most clients send nothing at all. */
-typedef struct {
-    size_t n;
-    char text[INDEX_BODY_BYTES];
-} index_body;
-
-static void begin_index(srv_exchange *x)
-{
-    attn_error err = {0};
-    index_body *b = calloc(1, sizeof *b);
-
-    srv_http_set_user(x, b);
-    if (b != NULL)
-        return;
-    (void)attn_fail(&err, ATTN_ENOMEM, "no memory for a request");
-    srv_http_reply_problem(x, &err, NULL);
-}
-
-static attn_status take_index(srv_exchange *x, const char *bytes, size_t n, attn_error *err)
-{
-    index_body *b = srv_http_user(x);
-
-    if (n > sizeof b->text - b->n)
-        return attn_fail(err, ATTN_EINVAL, "the body has more than %d bytes", INDEX_BODY_BYTES);
-    memcpy(b->text + b->n, bytes, n);
-    b->n += n;
-    return ATTN_OK;
-}
-
-static attn_status check_index(const index_body *b, attn_error *err)
-{
-    attn_json *tree = NULL;
-    bool ready = false;
-
-    if (b->n == 0)
-        return ATTN_OK;
-    ATTN_TRY(srv_oip_parse_json(&tree, b->text, b->n, "the body", err));
-    const attn_json *its = attn_json_get(tree, "ready");
-    bool good = attn_json_is_object(tree) && (its == NULL || attn_json_bool(its, &ready));
-    attn_json_free(tree);
-    return good ? ATTN_OK
-                : attn_fail_at(err, ATTN_EINVAL, "/ready",
-                               "the body is an object, and its \"ready\" true or false");
-}
-
-static void post_index(srv_exchange *x)
-{
-    const srv_app *app = srv_http_app(x);
-    attn_error err = {0};
-
-    if (check_index(srv_http_user(x), &err) != ATTN_OK) {
-        srv_http_reply_problem(x, &err, NULL);
-        return;
-    }
-    srv_json_writer *w = srv_json_writer_new();
-    if (w != NULL) {
-        srv_json_writer_raw(w, "[", 1);
-        for (size_t i = 0; i < app->num_models; i++) {
-            srv_json_writer_format(w, i == 0 ? "{\"name\":" : ",{\"name\":");
-            srv_json_writer_string(w, attn_model_name(app->models[i].model));
-            srv_json_writer_format(w, ",\"version\":\"" SRV_OIP_VERSION
-                                      "\",\"state\":\"READY\",\"reason\":\"\"}");
-        }
-        srv_json_writer_raw(w, "]", 1);
-    }
-    srv_app_reply_json(x, w);
-}
-
-static void end_index(srv_exchange *x)
-{
-    free(srv_http_user(x));
-}
-
-static const char *const json_alone[] = {"application/json"};
-static const srv_media index_media = {NULL,       0, 1u << SRV_IDENTITY,
-                                      json_alone, 1, 1u << SRV_IDENTITY};
 
 /* --- the table --------------------------------------------------------------------------------- */
 
@@ -357,21 +293,13 @@ static const srv_media index_media = {NULL,       0, 1u << SRV_IDENTITY,
 
 const srv_route srv_oip_routes[] = {
     GET("/v2", get_server),
-    {.method = "GET", .path = "/v2/health/live", .quiet = true, .finish = get_live},
-    {.method = "GET", .path = "/v2/health/ready", .quiet = true, .finish = get_ready},
+    {.method = "GET", .path = "/v2/health/live", .quiet = true, .open = true, .finish = get_live},
+    {.method = "GET", .path = "/v2/health/ready", .quiet = true, .open = true, .finish = get_ready},
     GET("/v2/models", get_models),
     GET("/v2/models/stats", get_all_stats), /* no model may hide it: in front of them */
     OF_MODEL("", get_metadata),
     OF_MODEL("/ready", get_model_ready),
     OF_MODEL("/config", get_config),
     OF_MODEL("/stats", get_stats),
-    {.method = "POST",
-     .path = "/v2/repository/index",
-     .body = true,
-     .media = &index_media,
-     .begin = begin_index,
-     .data = take_index,
-     .finish = post_index,
-     .end = end_index},
 };
 const size_t srv_num_oip_routes = sizeof srv_oip_routes / sizeof *srv_oip_routes;

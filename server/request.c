@@ -250,7 +250,7 @@ void srv_request_point_at_results(srv_request *r, size_t b)
     attn_sequence *q = &r->seqs[b];
     const srv_sizes *z = &r->sizes[b];
     const attn_heads *n = &r->heads;
-    float *at[SRV_RESULTS];
+    float *at[SRV_RESULTS] = {NULL};
 
     for (int i = 0; i < SRV_RESULTS; i++)
         at[i] = r->want[i] ? r->results[i].data + r->results[i].offset[b] : NULL;

@@ -48,35 +48,75 @@ no_memory:
     srv_http_reply_problem(x, &err, NULL);
 }
 
-const srv_served *srv_app_find(const srv_app *app, const char *name)
-{
-    for (size_t i = 0; i < app->num_models; i++) {
-        if (strcmp(attn_model_name(app->models[i].model), name) == 0)
-            return &app->models[i];
-    }
-    return NULL;
-}
+/* --- models ------------------------------------------------------------------------------------- */
 
-const srv_served *srv_app_model_of(srv_exchange *x)
+bool srv_app_find(srv_exchange *x, size_t *i)
 {
-    srv_app *app = srv_http_app(x);
+    const srv_app *app = srv_http_app(x);
     const char *name = srv_http_param(x, "model");
-    const srv_served *served = srv_app_find(app, name);
+    size_t n = srv_models_count(app->models);
 
-    if (served != NULL)
-        return served;
-    const char **names = calloc(app->num_models + 1, sizeof *names);
+    *i = srv_models_find(app->models, name);
+    if (*i != SIZE_MAX)
+        return true;
+    const char **names = calloc(n, sizeof *names);
     const char *near = NULL;
-    for (size_t i = 0; i < app->num_models && names != NULL; i++)
-        names[i] = attn_model_name(app->models[i].model);
+    for (size_t k = 0; k < n && names != NULL; k++)
+        names[k] = srv_models_name(app->models, k);
     if (names != NULL)
-        near = attn_nearest(name, names, app->num_models);
+        near = attn_nearest(name, names, n);
     attn_error err = {0};
     (void)attn_fail(&err, ATTN_ENOTFOUND, "there is no model \"%.64s\"%s%s%s", name,
                     near != NULL ? "; did you mean \"" : "; GET /v1/models lists them",
                     near != NULL ? near : "", near != NULL ? "\"?" : "");
     free(names);
     srv_http_reply_problem(x, &err, "model_not_found");
+    return false;
+}
+
+/* Says why requests for a model cannot be answered now; returns the code. */
+static const char *say_not_loaded(srv_models *m, size_t i, attn_error *err)
+{
+    bool loading = srv_models_state(m, i, NULL) == SRV_MODEL_LOADING;
+
+    (void)attn_fail(err, ATTN_EBUSY, "model \"%s\" is %s", srv_models_name(m, i),
+                    loading ? "being loaded" : "not loaded");
+    return loading ? "loading" : "model_not_loaded";
+}
+
+const srv_served *srv_app_acquire(srv_exchange *x)
+{
+    const srv_app *app = srv_http_app(x);
+    attn_error err = {0};
+    size_t i = 0;
+
+    if (!srv_app_find(x, &i))
+        return NULL;
+    const srv_served *served = srv_models_acquire(app->models, i);
+    if (served == NULL) {
+        const char *code = say_not_loaded(app->models, i, &err);
+        srv_http_reply_problem(x, &err, code);
+    }
+    return served;
+}
+
+void srv_app_release(srv_exchange *x, const srv_served *served)
+{
+    srv_models_release(((srv_app *)srv_http_app(x))->models, served);
+}
+
+const char *srv_app_not_ready(srv_exchange *x, attn_error *err)
+{
+    const srv_app *app = srv_http_app(x);
+
+    if (srv_http_draining(x)) {
+        (void)attn_fail(err, ATTN_EBUSY, "the daemon is shutting down");
+        return "draining";
+    }
+    for (size_t i = 0; i < srv_models_count(app->models); i++) {
+        if (srv_models_state(app->models, i, NULL) != SRV_MODEL_READY)
+            return say_not_loaded(app->models, i, err);
+    }
     return NULL;
 }
 
@@ -128,11 +168,17 @@ static void get_models(srv_exchange *x)
     srv_json_writer *w = srv_json_writer_new();
 
     if (w != NULL) {
+        bool first = true;
         srv_json_writer_raw(w, "{\"models\":[", 11);
-        for (size_t i = 0; i < app->num_models; i++) {
-            if (i != 0)
+        for (size_t i = 0; i < srv_models_count(app->models); i++) {
+            const srv_served *served = srv_models_acquire(app->models, i);
+            if (served == NULL)
+                continue;
+            if (!first)
                 srv_json_writer_raw(w, ",", 1);
-            write_model(w, app->models[i].model);
+            first = false;
+            write_model(w, served->model);
+            srv_models_release(app->models, served);
         }
         srv_json_writer_raw(w, "]}", 2);
     }
@@ -141,19 +187,20 @@ static void get_models(srv_exchange *x)
 
 static void get_model(srv_exchange *x)
 {
-    const srv_served *served = srv_app_model_of(x);
+    const srv_served *served = srv_app_acquire(x);
 
     if (served == NULL)
         return;
     srv_json_writer *w = srv_json_writer_new();
     if (w != NULL)
         write_model(w, served->model);
+    srv_app_release(x, served);
     srv_app_reply_json(x, w);
 }
 
 static void get_examples(srv_exchange *x)
 {
-    const srv_served *served = srv_app_model_of(x);
+    const srv_served *served = srv_app_acquire(x);
 
     if (served == NULL)
         return;
@@ -167,16 +214,15 @@ static void get_examples(srv_exchange *x)
         }
         srv_json_writer_raw(w, "]}", 2);
     }
+    srv_app_release(x, served);
     srv_app_reply_json(x, w);
 }
 
-static void get_example(srv_exchange *x)
+static void reply_example(srv_exchange *x, const srv_served *served)
 {
-    const srv_served *served = srv_app_model_of(x);
     const char *name = srv_http_param(x, "name");
+    attn_error err = {0};
 
-    if (served == NULL)
-        return;
     for (size_t i = 0; i < srv_examples_count(served->examples); i++) {
         if (strcmp(srv_examples_name(served->examples, i), name) == 0) {
             size_t n = 0;
@@ -185,10 +231,19 @@ static void get_example(srv_exchange *x)
             return;
         }
     }
-    attn_error err = {0};
     (void)attn_fail(&err, ATTN_ENOTFOUND, "model \"%s\" has no example \"%.64s\"",
                     attn_model_name(served->model), name);
     srv_http_reply_problem(x, &err, "example_not_found");
+}
+
+static void get_example(srv_exchange *x)
+{
+    const srv_served *served = srv_app_acquire(x);
+
+    if (served == NULL)
+        return;
+    reply_example(x, served);
+    srv_app_release(x, served);
 }
 
 static void get_live(srv_exchange *x)
@@ -200,14 +255,13 @@ static void get_live(srv_exchange *x)
 static void get_ready(srv_exchange *x)
 {
     static const char text[] = "{\"status\":\"ready\"}";
-
-    if (!srv_http_draining(x)) {
-        srv_http_reply_text(x, 200, "application/json", text, sizeof text - 1);
-        return;
-    }
     attn_error err = {0};
-    (void)attn_fail(&err, ATTN_EBUSY, "the daemon is shutting down");
-    srv_http_reply_problem(x, &err, "draining");
+    const char *code = srv_app_not_ready(x, &err);
+
+    if (code == NULL)
+        srv_http_reply_text(x, 200, "application/json", text, sizeof text - 1);
+    else
+        srv_http_reply_problem(x, &err, code);
 }
 
 static void get_metrics(srv_exchange *x)
@@ -218,8 +272,15 @@ static void get_metrics(srv_exchange *x)
     size_t n = 0;
 
     srv_infer_get_stats(app->infer, &queue);
-    const srv_metrics_now now = {
-        .ready = !srv_http_draining(x), .waiting = queue.waiting, .running = queue.running};
+    const srv_models_figures models = srv_models_get_figures(app->models);
+    const srv_metrics_now now = {.ready = srv_app_not_ready(x, NULL) == NULL,
+                                 .waiting = queue.waiting,
+                                 .running = queue.running,
+                                 .models = models.ready,
+                                 .weights_bytes = models.weights_bytes,
+                                 .reloads = models.loads,
+                                 .failed_reloads = models.fails,
+                                 .lost_log_lines = srv_log_lost()};
     char *text = srv_metrics_print(app->metrics, &now, &n);
     if (text != NULL) {
         srv_http_reply_text(x, 200, SRV_METRICS_TYPE, text, n);
@@ -237,7 +298,7 @@ static void get_metrics(srv_exchange *x)
 typedef struct {
     srv_job job;
     srv_app *app;
-    const srv_served *served; /* NULL: no model */
+    const srv_served *served; /* held; NULL: no model */
     srv_wire wire;            /* of all others */
     srv_oip *oip;             /* the Open Inference Protocol is spoken; NULL = it is not */
     srv_json_writer *answer;  /* when it is not streamed */
@@ -256,18 +317,21 @@ static void free_call(call *c)
     srv_json_writer_free(c->answer);
     srv_oip_free(c->oip);
     srv_request_free(c->job.request);
+    srv_models_release(c->app->models, c->served);
     (void)pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
-/* A call with an empty request, NULL after the reply that says why there is none. `served` is NULL for SRV_SDPA. */
-static call *new_call(srv_exchange *x, srv_request_kind kind, const srv_served *served)
+/* A call with an empty request, NULL after the reply that says why there is none. It takes `served`, on failure too,
+ * which is NULL for SRV_SDPA. */
+static call *new_call_take(srv_exchange *x, srv_request_kind kind, const srv_served *served)
 {
     srv_app *app = srv_http_app(x);
     attn_error err = {0};
     call *c = calloc(1, sizeof *c);
 
     if (c == NULL) {
+        srv_models_release(app->models, served);
         (void)attn_fail(&err, ATTN_ENOMEM, "no memory for a request");
         srv_http_reply_problem(x, &err, NULL);
         return NULL;
@@ -302,10 +366,10 @@ static bool has_room(srv_exchange *x)
     return false;
 }
 
-static void begin_call(srv_exchange *x, srv_request_kind kind, const srv_served *served)
+static void begin_call_take(srv_exchange *x, srv_request_kind kind, const srv_served *served)
 {
     attn_error err = {0};
-    call *c = new_call(x, kind, served);
+    call *c = new_call_take(x, kind, served);
 
     if (c != NULL && srv_wire_open(&c->wire, x, c->job.request, &err) != ATTN_OK)
         srv_http_reply_problem(x, &err, NULL);
@@ -313,33 +377,41 @@ static void begin_call(srv_exchange *x, srv_request_kind kind, const srv_served 
 
 static void begin_attention(srv_exchange *x)
 {
-    const srv_served *served = srv_app_model_of(x);
-    if (served != NULL && has_room(x))
-        begin_call(x, SRV_ATTENTION, served);
+    const srv_served *served = srv_app_acquire(x);
+    if (served == NULL)
+        return;
+    if (has_room(x))
+        begin_call_take(x, SRV_ATTENTION, served);
+    else
+        srv_app_release(x, served);
 }
 
 static void begin_estimate(srv_exchange *x)
 {
-    const srv_served *served = srv_app_model_of(x);
+    const srv_served *served = srv_app_acquire(x);
     if (served != NULL)
-        begin_call(x, SRV_ESTIMATE, served);
+        begin_call_take(x, SRV_ESTIMATE, served);
 }
 
 static void begin_sdpa(srv_exchange *x)
 {
     if (has_room(x))
-        begin_call(x, SRV_SDPA, NULL);
+        begin_call_take(x, SRV_SDPA, NULL);
 }
 
 static void begin_infer(srv_exchange *x)
 {
-    const srv_served *served = srv_oip_model_of(x);
+    const srv_served *served = srv_oip_acquire(x);
     srv_oip_body body;
     attn_error err = {0};
 
-    if (served == NULL || !has_room(x))
+    if (served == NULL)
         return;
-    call *c = new_call(x, SRV_ATTENTION, served);
+    if (!has_room(x)) {
+        srv_app_release(x, served);
+        return;
+    }
+    call *c = new_call_take(x, SRV_ATTENTION, served);
     if (c != NULL && (srv_oip_read_fields(x, &body, &err) != ATTN_OK ||
                       srv_oip_new(&c->oip, c->job.request, &body, &err) != ATTN_OK))
         srv_http_reply_problem(x, &err, NULL);
@@ -583,8 +655,8 @@ static void end_call(srv_exchange *x)
     .end = end_call
 
 static const srv_route api_routes[] = {
-    {.method = "GET", .path = "/health/live", .quiet = true, .finish = get_live},
-    {.method = "GET", .path = "/health/ready", .quiet = true, .finish = get_ready},
+    {.method = "GET", .path = "/health/live", .quiet = true, .open = true, .finish = get_live},
+    {.method = "GET", .path = "/health/ready", .quiet = true, .open = true, .finish = get_ready},
     {.method = "GET", .path = "/v1/models", .finish = get_models},
     {.method = "GET", .path = "/v1/models/{model}", .finish = get_model},
     {.method = "GET", .path = "/v1/models/{model}/examples", .finish = get_examples},
@@ -608,22 +680,26 @@ static const srv_route metrics_routes[] = {
     {.method = "GET", .path = "/metrics", .quiet = true, .finish = get_metrics},
 };
 
-static void add_routes(srv_route_table *t, const srv_route *routes, size_t n)
+static void add_routes(srv_route_table *t, const srv_route *routes, size_t n, bool open)
 {
     assert(n <= SRV_MAX_ROUTES - t->n);
     memcpy(t->routes + t->n, routes, n * sizeof *routes);
+    for (size_t i = 0; i < n && open; i++)
+        t->routes[t->n + i].open = true;
     t->n += n;
 }
 
 void srv_routes(srv_route_table *t, srv_parts parts)
 {
     t->n = 0;
-    add_routes(t, api_routes, sizeof api_routes / sizeof *api_routes);
-    add_routes(t, srv_oip_routes, srv_num_oip_routes);
+    add_routes(t, api_routes, sizeof api_routes / sizeof *api_routes, false);
+    add_routes(t, srv_oip_routes, srv_num_oip_routes, false);
+    add_routes(t, srv_repository_routes, srv_num_repository_routes, false);
     if (parts.metrics)
-        add_routes(t, metrics_routes, sizeof metrics_routes / sizeof *metrics_routes);
+        add_routes(t, metrics_routes, sizeof metrics_routes / sizeof *metrics_routes,
+                   parts.open_metrics);
     if (parts.docs)
-        add_routes(t, srv_docs_routes, srv_num_docs_routes);
+        add_routes(t, srv_docs_routes, srv_num_docs_routes, true);
     if (parts.ui)
-        add_routes(t, srv_ui_routes, srv_num_ui_routes);
+        add_routes(t, srv_ui_routes, srv_num_ui_routes, true);
 }

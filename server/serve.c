@@ -1,12 +1,9 @@
 #include "server/serve.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
-#include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,11 +15,13 @@
 #include "core/cpu.h"
 #include "core/gemm.h"
 #include "core/kern.h"
+#include "server/access.h"
 #include "server/app.h"
 #include "server/blas_start.h"
-#include "server/demo.h"
+#include "server/clock.h"
 #include "server/log.h"
-#include "server/serve.h"
+#include "server/notify.h"
+#include "server/signals.h"
 
 /* Everything between configuration and listening. */
 typedef struct {
@@ -30,60 +29,26 @@ typedef struct {
     attn_pool *pool;
     attn_limits limits;
     attn_blas_info blas;
-    size_t weights_bytes;
     srv_metrics_label build[6];
     srv_route_table table;
+    srv_access *access;
+    atomic_bool refused; /* keys or certificate, at the last reload */
 } loaded;
 
 static void unload(loaded *l)
 {
     attn_pool_free(l->pool);
-    for (size_t i = 0; i < l->app.num_models; i++) {
-        attn_model_free(l->app.models[i].model);
-        srv_examples_free(l->app.models[i].examples);
-        free(l->app.models[i].stats);
-    }
-    free(l->app.models);
-}
-
-static attn_status load_demo(srv_served *served, attn_error *err)
-{
-    attn_layer **layers = NULL;
-    size_t n = 0;
-
-    ATTN_TRY(srv_demo_layers(&layers, &n, err));
-    ATTN_TRY(attn_model_take_layers(&served->model, "demo", "attnd", layers, n, err));
-    return srv_examples_demo(&served->examples, err);
-}
-
-static attn_status load_models(loaded *l, const cfg_config *c, attn_error *err)
-{
-    size_t n = c->num_models == 0 ? 1 : c->num_models;
-
-    l->app.models = calloc(n, sizeof *l->app.models);
-    if (l->app.models == NULL)
-        return attn_fail(err, ATTN_ENOMEM, "no memory for %zu models", n);
-    l->app.num_models = n;
-    if (c->num_models == 0)
-        ATTN_TRY(load_demo(&l->app.models[0], err));
-    for (size_t i = 0; i < c->num_models; i++) {
-        const cfg_model *m = &c->models[i];
-        attn_model_options o = {m->name, m->path, m->layout, m->all_layers ? NULL : m->layers,
-                                m->num_layers};
-        ATTN_TRY(attn_model_load(&l->app.models[i].model, &o, err));
-        ATTN_TRY(srv_examples_load(&l->app.models[i].examples, m->path, err));
-    }
-    for (size_t i = 0; i < n; i++) {
-        l->app.models[i].stats = calloc(1, sizeof(srv_model_stats));
-        if (l->app.models[i].stats == NULL)
-            return attn_fail(err, ATTN_ENOMEM, "no memory for %zu models", n);
-        l->weights_bytes += attn_model_weights_bytes(l->app.models[i].model);
-    }
-    return ATTN_OK;
+    srv_models_free(l->app.models);
+    srv_access_free(l->access);
 }
 
 static attn_status load(loaded *l, const cfg_config *c, attn_error *err)
 {
+    const srv_access_options access = {.keys_file = c->auth.keys_file,
+                                       .certificate_file = c->tls.certificate_file,
+                                       .key_file = c->tls.key_file};
+
+    ATTN_TRY(srv_access_new(&l->access, &access, err));
     attn_limits_read(&l->limits, "");
     l->app.workers = c->threads > 0 ? (size_t)c->threads : l->limits.threads;
     l->app.request_timeout_ms = c->server.request_timeout_ms;
@@ -94,12 +59,37 @@ static attn_status load(loaded *l, const cfg_config *c, attn_error *err)
     ATTN_TRY(attn_blas_prepare(l->app.workers, err));
     attn_blas_get_info(&l->blas);
     ATTN_TRY(attn_blas_self_test(err));
-    return load_models(l, c, err);
+    return srv_models_new(&l->app.models, c->models, c->num_models, &srv_signals_end, err);
+}
+
+static size_t weights_bytes(const loaded *l)
+{
+    return srv_models_get_figures(l->app.models).weights_bytes;
+}
+
+/* What a container should be allowed: weights, what requests may take, and what no budget counts: the process
+ * itself (40 MiB at the most, measured under a mixture of requests), and the library's memory for a connection
+ * that is sending, of which half is in use at a time. */
+static uint64_t memory_to_give(const loaded *l, const cfg_config *c)
+{
+    enum { PROCESS_BYTES = 48 << 20, SENDING_BYTES = 64 << 10 };
+    return weights_bytes(l) + l->app.budget.limit + PROCESS_BYTES +
+           (uint64_t)c->server.max_connections * SENDING_BYTES;
 }
 
 static void log_start(const loaded *l, const cfg_config *c)
 {
     const char *was = srv_blas_repaired_from();
+
+    if (memory_to_give(l, c) > l->limits.memory)
+        srv_log(SRV_LOG_WARN, "memory",
+                "weights, budget and connections may take more memory than there is: set a smaller "
+                "memory.budget",
+                (srv_log_field[]){SRV_INT("may_take_bytes", memory_to_give(l, c)),
+                                  SRV_INT("limit_bytes", l->limits.memory),
+                                  SRV_INT("memory_budget_bytes", l->app.budget.limit),
+                                  SRV_INT("weights_bytes", weights_bytes(l))},
+                4);
 
     for (size_t i = 0; i < cfg_warning_count(c); i++)
         srv_log(SRV_LOG_WARN, "config", cfg_warning(c, i), NULL, 0);
@@ -111,32 +101,25 @@ static void log_start(const loaded *l, const cfg_config *c)
         srv_log(SRV_LOG_WARN, "blas_core",
                 "OpenBLAS runs on kernels below what this processor can do",
                 (srv_log_field[]){SRV_STR("core", l->blas.core)}, 1);
-    for (size_t i = 0; i < l->app.num_models; i++) {
-        const attn_model *m = l->app.models[i].model;
-        srv_log(SRV_LOG_INFO, "model", "model loaded",
-                (srv_log_field[]){SRV_STR("model", attn_model_name(m)),
-                                  SRV_STR("family", attn_model_family(m)),
-                                  SRV_INT("layers", attn_model_layer_count(m)),
-                                  SRV_INT("weights_bytes", attn_model_weights_bytes(m))},
-                4);
-        for (size_t w = 0; w < attn_model_warning_count(m); w++)
-            srv_log(SRV_LOG_WARN, "model", attn_model_warning(m, w),
-                    (srv_log_field[]){SRV_STR("model", attn_model_name(m))}, 1);
-    }
 }
 
-static void log_ready(const loaded *l, const cfg_config *c, const char *url)
+static void log_ready(const loaded *l, const cfg_config *c, const srv_http *http)
 {
+    const char *url;
+
+    for (size_t i = 1; (url = srv_http_url(http, i)) != NULL; i++)
+        srv_log(SRV_LOG_INFO, "listen", "listening here, too",
+                (srv_log_field[]){SRV_STR("url", url)}, 1);
     srv_log(SRV_LOG_INFO, "ready", "serving",
-            (srv_log_field[]){SRV_STR("url", url), SRV_STR("version", ATTND_VERSION),
-                              SRV_INT("threads", l->app.workers),
-                              SRV_STR("pinned", c->pin ? "yes" : "no"),
-                              SRV_STR("kernels", attn_kernels.isa), SRV_STR("blas", l->blas.config),
-                              SRV_STR("blas_core", l->blas.core),
-                              SRV_STR("libmicrohttpd", srv_http_library_version()),
-                              SRV_STR("jansson", attn_json_library_version()),
-                              SRV_INT("memory_budget_bytes", l->app.budget.limit),
-                              SRV_INT("weights_bytes", l->weights_bytes)},
+            (srv_log_field[]){
+                SRV_STR("url", srv_http_url(http, 0)), SRV_STR("version", ATTND_VERSION),
+                SRV_INT("threads", l->app.workers), SRV_STR("pinned", c->pin ? "yes" : "no"),
+                SRV_STR("kernels", attn_kernels.isa), SRV_STR("blas", l->blas.config),
+                SRV_STR("blas_core", l->blas.core),
+                SRV_STR("libmicrohttpd", srv_http_library_version()),
+                SRV_STR("jansson", attn_json_library_version()),
+                SRV_INT("memory_budget_bytes", l->app.budget.limit),
+                SRV_INT("weights_bytes", srv_models_get_figures(l->app.models).weights_bytes)},
             11);
 }
 
@@ -157,8 +140,6 @@ static attn_status start_metrics(loaded *l, const srv_http_options *http, attn_e
     const srv_metrics_options o = {.routes = http->routes,
                                    .num_routes = http->num_routes,
                                    .budget = &l->app.budget,
-                                   .models = l->app.num_models,
-                                   .weights_bytes = l->weights_bytes,
                                    .compute_threads = l->app.workers,
                                    .build = l->build,
                                    .num_build = sizeof build / sizeof *build};
@@ -171,32 +152,6 @@ static int complain(const attn_error *err)
 {
     (void)fprintf(stderr, "attnd: %s\n", err->text);
     return 1;
-}
-
-/* A handler can only reach what is global. It and not sigwait(), because OpenBLAS has started threads before
- * main() could block anything, and a signal may go to one of them. */
-static sem_t told_to_stop;
-static atomic_int signals_seen, first_signal;
-
-static void on_signal(int sig)
-{
-    int none = 0;
-
-    if (atomic_fetch_add(&signals_seen, 1) > 0)
-        _exit(128 + sig); /* the second one */
-    (void)atomic_compare_exchange_strong(&first_signal, &none, sig);
-    (void)sem_post(&told_to_stop);
-}
-
-static attn_status handle_signals(attn_error *err)
-{
-    struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-
-    (void)sigemptyset(&act.sa_mask);
-    if (sem_init(&told_to_stop, 0, 0) != 0 || sigaction(SIGTERM, &act, NULL) != 0 ||
-        sigaction(SIGINT, &act, NULL) != 0)
-        return attn_fail(err, ATTN_EIO, "cannot handle signals");
-    return ATTN_OK;
 }
 
 /* --- memory that is not in use ------------------------------------------------------------------ */
@@ -224,29 +179,84 @@ static void trim_when_idle(attn_budget *budget, bool *kept)
     *kept = busy;
 }
 
-/* Waits for the first signal, then drains: no new connection, what runs may finish. */
-static void wait_and_drain(loaded *l, const cfg_config *c, srv_http *http)
-{
-    sigset_t set;
+/* --- reload -------------------------------------------------------------------------------------- */
 
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
-    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL); /* this thread is one that takes them */
-    struct timespec until;
+/* On the thread of the models. */
+static void reloaded(void *arg, attn_status rc, const attn_error *err)
+{
+    const loaded *l = arg;
+    char status[sizeof err->text + 64];
+    bool all = rc == ATTN_OK && !atomic_load(&l->refused);
+
+    (void)snprintf(status, sizeof status, "serving%s%s", all ? "" : "; not reloaded: ",
+                   all             ? ""
+                   : rc != ATTN_OK ? err->text
+                                   : "keys or certificate, the log says why");
+    srv_log(all ? SRV_LOG_INFO : SRV_LOG_ERROR, "reload",
+            all ? "reloaded" : "not everything was reloaded", NULL, 0);
+    srv_notify("READY=1", status);
+}
+
+static void reload(loaded *l)
+{
+    srv_log(SRV_LOG_INFO, "reload", "SIGHUP: reloading", NULL, 0);
+    srv_notify_reloading();
+    atomic_store(&l->refused, srv_access_reload(l->access, NULL) != ATTN_OK);
+    if (!srv_models_reload(l->app.models, reloaded, l))
+        srv_log(SRV_LOG_INFO, "reload", "another load is under way, the reload follows it", NULL,
+                0);
+}
+
+/* --- from ready to the end ------------------------------------------------------------------------ */
+
+/* A manager that watches us hears nothing while the compute thread hangs. */
+static void tell_alive(const loaded *l, int64_t watchdog_ms)
+{
+    if (srv_infer_stuck_s(l->app.infer) * 1000 < (double)watchdog_ms)
+        srv_notify("WATCHDOG=1", NULL);
+}
+
+static void serve_until_told(loaded *l)
+{
+    enum { SECOND_MS = 1000 };
+    int64_t watchdog_ms = srv_notify_watchdog_ms(), now = srv_now_ms();
+    int64_t trim_at = now + SECOND_MS, tell_at = watchdog_ms > 0 ? now : INT64_MAX;
     bool kept = false;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    for (until.tv_sec++; sem_timedwait(&told_to_stop, &until) != 0;) {
-        if (errno != ETIMEDOUT)
-            continue; /* interrupted */
-        trim_when_idle(&l->app.budget, &kept);
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec++;
+
+    for (;;) {
+        int64_t next = trim_at < tell_at ? trim_at : tell_at;
+        unsigned told = srv_signals_wait(next > now ? next - now : 0);
+        if (told & SRV_TOLD_END)
+            return;
+        if (told & SRV_TOLD_RELOAD)
+            reload(l);
+        now = srv_now_ms();
+        if (now >= trim_at) {
+            trim_when_idle(&l->app.budget, &kept);
+            trim_at = now + SECOND_MS;
+        }
+        if (now >= tell_at) {
+            tell_alive(l, watchdog_ms);
+            tell_at = now + watchdog_ms;
+        }
     }
+}
+
+/* Not ready at once, so that nobody is sent here any more; who comes nevertheless is served for the delay. Then no new
+ * connection; what runs may finish. A second signal ends all this. */
+static void drain(loaded *l, const cfg_config *c, srv_http *http)
+{
+    int64_t delay_ms = c->server.shutdown_delay_ms;
+    struct timespec delay = {.tv_sec = delay_ms / 1000, .tv_nsec = delay_ms % 1000 * 1000000};
+
+    srv_http_drain(http);
+    srv_notify("STOPPING=1", "finishing what runs");
     srv_log(SRV_LOG_INFO, "stopping",
-            atomic_load(&first_signal) == SIGTERM ? "SIGTERM: finishing what runs"
-                                                  : "SIGINT: finishing what runs",
+            srv_signals_first() == SIGTERM ? "SIGTERM: finishing what runs"
+                                           : "SIGINT: finishing what runs",
             (srv_log_field[]){SRV_INT("active", srv_http_active(http))}, 1);
+    while (nanosleep(&delay, &delay) != 0) /* interrupted, by SIGHUP */
+        ;
     srv_http_quiesce(http);
     if (srv_http_wait(http, c->server.shutdown_timeout_ms) != 0)
         srv_infer_cancel(l->app.infer);
@@ -254,49 +264,90 @@ static void wait_and_drain(loaded *l, const cfg_config *c, srv_http *http)
     srv_log(SRV_LOG_INFO, "stopped", "stopped", (srv_log_field[]){SRV_INT("cut", cut)}, 1);
 }
 
-int srv_serve(const cfg_config *c)
+/* All threads are made in here, with the signals blocked: this thread alone takes them. */
+static attn_status start(loaded *l, const cfg_config *c, srv_http **http, attn_error *err)
 {
-    attn_error err = {0};
-    loaded l = {0};
-    srv_http *http = NULL;
-    int code = 1;
-    bool json = c->log.format == CFG_LOG_JSON || (c->log.format == CFG_LOG_AUTO && !isatty(2));
+    int passed = 0;
+    size_t num_passed = srv_notify_sockets(&passed);
 
-    tame_malloc();
-    srv_log_init((srv_log_level)c->log.level, json);
-    if (handle_signals(&err) != ATTN_OK || load(&l, c, &err) != ATTN_OK)
-        goto done;
-    log_start(&l, c);
-    if (attn_pool_new(&l.pool, l.app.workers, c->pin, &err) != ATTN_OK ||
-        srv_infer_start(&l.app.infer, l.pool, (size_t)c->queue_max_requests, &err) != ATTN_OK)
-        goto done;
-    srv_routes(&l.table, (srv_parts){.metrics = c->metrics, .docs = c->docs, .ui = c->ui});
-    srv_http_options o = {
-        .listen = c->server.listen,
+    ATTN_TRY(attn_pool_new(&l->pool, l->app.workers, c->pin, err));
+    ATTN_TRY(srv_infer_start(&l->app.infer, l->pool, (size_t)c->queue_max_requests, err));
+    ATTN_TRY(srv_models_start(l->app.models, err));
+    l->app.admin = c->admin;
+    srv_routes(&l->table, (srv_parts){.metrics = c->metrics,
+                                      .docs = c->docs,
+                                      .ui = c->ui,
+                                      .open_metrics = !c->auth.protect_metrics});
+    const srv_http_options o = {
+        .passed = passed,
+        .num_passed = num_passed,
+        .listen = (const char *const *)c->server.listen.item,
+        .num_listen = c->server.listen.n,
         .io_threads = (unsigned)c->server.io_threads,
         .max_connections = (unsigned)c->server.max_connections,
         .max_body_bytes = c->server.max_body_bytes,
         .header_timeout_ms = c->server.header_timeout_ms,
         .request_timeout_ms = c->server.request_timeout_ms,
-        .routes = l.table.routes,
-        .num_routes = l.table.n,
-        .app = &l.app,
+        .base_path = c->server.base_path,
+        .hosts = (const char *const *)c->server.allowed_hosts.item,
+        .num_hosts = c->server.allowed_hosts.n,
+        .origins = (const char *const *)c->cors.allow_origins.item,
+        .num_origins = c->cors.allow_origins.n,
+        .routes = l->table.routes,
+        .num_routes = l->table.n,
+        .access = l->access,
+        .app = &l->app,
         .observe = observe,
         .retry_after_s = srv_app_retry_after_s,
     };
-    if (start_metrics(&l, &o, &err) != ATTN_OK || srv_http_start(&http, &o, &err) != ATTN_OK)
-        goto done;
-    log_ready(&l, c, srv_http_url(http));
-    (void)printf("attnd ready on %s\n", srv_http_url(http));
+    ATTN_TRY(start_metrics(l, &o, err));
+    return srv_http_start(http, &o, err);
+}
+
+static void say_ready(const loaded *l, const cfg_config *c, const srv_http *http)
+{
+    char status[512];
+
+    log_ready(l, c, http);
+    (void)printf("attnd ready on %s\n",
+                 srv_http_url(http, 0)); /* this line is promised, and one only */
     (void)fflush(stdout);
-    wait_and_drain(&l, c, http);
-    code = 0;
-done:
+    (void)snprintf(status, sizeof status, "serving on %s", srv_http_url(http, 0));
+    srv_notify("READY=1", status);
+}
+
+int srv_serve(const cfg_config *c)
+{
+    attn_error err = {0};
+    loaded l = {0};
+    srv_http *http = NULL;
+    bool json = c->log.format == CFG_LOG_JSON || (c->log.format == CFG_LOG_AUTO && !isatty(2));
+
+    tame_malloc();
+    srv_log_init((srv_log_level)c->log.level, json);
+    attn_status rc = srv_signals_handle(&err);
+    if (rc == ATTN_OK) {
+        srv_notify(NULL, "loading models");
+        rc = load(&l, c, &err);
+    }
+    if (rc == ATTN_OK) {
+        log_start(&l, c);
+        srv_signals_block();
+        rc = start(&l, c, &http, &err);
+        srv_signals_unblock();
+    }
+    if (rc == ATTN_OK) {
+        say_ready(&l, c, http);
+        serve_until_told(&l);
+        drain(&l, c, http);
+    }
     srv_http_free(http);
     srv_infer_free(l.app.infer);
     srv_metrics_free(l.app.metrics);
     unload(&l);
-    return code == 0 ? 0 : complain(&err);
+    if (rc == ATTN_ECANCELED) /* told to end while it was loading */
+        srv_log(SRV_LOG_INFO, "stopped", "stopped before it was ready", NULL, 0);
+    return rc == ATTN_OK || rc == ATTN_ECANCELED ? 0 : complain(&err);
 }
 
 /* --- check ------------------------------------------------------------------------------------- */
@@ -325,12 +376,17 @@ int srv_check_config(const cfg_config *c)
     attn_status rc = load(&l, c, &err);
 
     if (rc == ATTN_OK) {
-        for (size_t i = 0; i < l.app.num_models; i++)
-            print_model(l.app.models[i].model);
+        for (size_t i = 0; i < srv_models_count(l.app.models); i++) {
+            const srv_served *served = srv_models_acquire(l.app.models, i);
+            print_model(served->model);
+            srv_models_release(l.app.models, served);
+        }
+        char *listen = cfg_list_text(&c->server.listen);
         (void)printf("listen: %s, bodies up to %" PRIu64 " bytes, %" PRId64 " connections, %" PRId64
                      " requests in the queue\n",
-                     c->server.listen, c->server.max_body_bytes, c->server.max_connections,
-                     c->queue_max_requests);
+                     listen != NULL ? listen : "?", c->server.max_body_bytes,
+                     c->server.max_connections, c->queue_max_requests);
+        free(listen);
         (void)printf("threads: %zu (%zu CPUs by affinity, cgroup quota %s), %s\n", l.app.workers,
                      l.limits.affinity, l.limits.quota > 0.0 ? "set" : "none",
                      c->pin ? "pinned" : "not pinned");
@@ -339,8 +395,14 @@ int srv_check_config(const cfg_config *c)
         (void)printf(
             "memory: %.1f MiB for requests (memory.budget), %.1f MiB of weights, %.1f MiB on "
             "this machine\n",
-            (double)l.app.budget.limit / 1048576.0, (double)l.weights_bytes / 1048576.0,
+            (double)l.app.budget.limit / 1048576.0,
+            (double)srv_models_get_figures(l.app.models).weights_bytes / 1048576.0,
             (double)l.limits.memory / 1048576.0);
+        (void)printf(
+            "memory limit to give: %" PRIu64 " MiB (weights, budget, process and connections)%s\n",
+            (memory_to_give(&l, c) >> 20) + 1,
+            memory_to_give(&l, c) > l.limits.memory ? "; there is less: set a smaller memory.budget"
+                                                    : "");
         for (size_t i = 0; i < cfg_warning_count(c); i++)
             (void)printf("warning: %s\n", cfg_warning(c, i));
     }

@@ -4,8 +4,7 @@
 
 #include "config/config.h"
 
-/* Loads, serves until SIGTERM or SIGINT, and returns the exit code. The caller has blocked these
- * signals before any thread was made. */
+/* Loads, serves until SIGTERM or SIGINT, and returns the exit code. */
 int srv_serve(const cfg_config *config);
 
 /* Loads and prints what would be served and the memory plan; 0, or 1 after one sentence on stderr. */

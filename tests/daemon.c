@@ -118,16 +118,15 @@ static bool read_line(int fd, char *line, size_t size, long deadline)
     return false;
 }
 
-test_daemon *daemon_start(const char *const *args)
+/* Starts it; false when it does not say that it is ready. */
+static bool begin(test_daemon *d, const char *const *args)
 {
     static const char READY[] = "attnd ready on ";
     const char *all[MAX_ARGS];
     char line[256];
     int out[2];
     size_t n = list_length(args), given = n;
-    test_daemon *d = calloc(1, sizeof *d);
 
-    assert_non_null(d);
     assert_true(n + 2 < MAX_ARGS);
     if (n > 0)
         memcpy(all, args, n * sizeof *all);
@@ -144,13 +143,23 @@ test_daemon *daemon_start(const char *const *args)
     close(out[1]);
     d->out = out[0];
     if (!read_line(d->out, line, sizeof line, now_ms() + START_MS) ||
-        strncmp(line, READY, strlen(READY)) != 0) {
+        strncmp(line, READY, strlen(READY)) != 0)
+        return false;
+    memcpy(d->url, line + strlen(READY), strlen(line) - strlen(READY) + 1);
+    return true;
+}
+
+test_daemon *daemon_start(const char *const *args)
+{
+    test_daemon *d = calloc(1, sizeof *d);
+
+    assert_non_null(d);
+    if (!begin(d, args)) {
         daemon_show_log(d);
         kill(d->pid, SIGKILL);
         waitpid(d->pid, NULL, 0);
         fail_msg("attnd did not say that it is ready");
     }
-    memcpy(d->url, line + strlen(READY), strlen(line) - strlen(READY) + 1);
     return d;
 }
 
@@ -208,6 +217,23 @@ int daemon_wait(test_daemon *d, long within_ms, char **more)
     if (report)
         fail_msg("a sanitizer complained");
     return code;
+}
+
+test_daemon *daemon_try(const char *const *args, int *code, char **err)
+{
+    test_daemon *d = calloc(1, sizeof *d);
+
+    assert_non_null(d);
+    *code = 0;
+    *err = NULL;
+    if (begin(d, args))
+        return d;
+    *code = wait_for(d->pid, now_ms() + STOP_MS);
+    *err = slurp(d->err);
+    close(d->out);
+    fclose(d->err);
+    free(d);
+    return NULL;
 }
 
 void daemon_stop(test_daemon *d)

@@ -13,6 +13,10 @@ typedef struct test_daemon test_daemon;
  * that it is ready. Unless the list has "--listen" already, it listens on a free port of loopback. */
 test_daemon *daemon_start(const char *const *args);
 
+/* The same where it may end instead: then NULL, its exit code (-1: it hung and was killed) and what it wrote on stderr,
+ * which the caller frees. */
+test_daemon *daemon_try(const char *const *args, int *code, char **err);
+
 /* SIGTERM, then waits. The test fails unless it exits 0 in time and no sanitizer complained. Takes
  * NULL. */
 void daemon_stop(test_daemon *d);

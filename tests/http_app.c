@@ -210,19 +210,21 @@ void http_app_start(http_app *a, http_app_options o)
     attn_error err = {0};
     memset(a, 0, sizeof *a);
     srv_http_options options = {
-        .listen = o.listen != NULL ? o.listen : "127.0.0.1:0",
+        .listen = (const char *const[]){o.listen != NULL ? o.listen : "127.0.0.1:0", o.also_listen},
+        .num_listen = o.also_listen != NULL ? 2 : 1,
         .io_threads = o.io_threads != 0 ? o.io_threads : 2,
         .max_connections = o.max_connections != 0 ? o.max_connections : 1024,
         .max_body_bytes = o.max_body_bytes != 0 ? o.max_body_bytes : 1 << 20,
         .header_timeout_ms = o.header_timeout_ms != 0 ? o.header_timeout_ms : 10000,
         .request_timeout_ms = o.request_timeout_ms != 0 ? o.request_timeout_ms : 60000,
+        .access = o.access,
         .routes = routes,
         .num_routes = sizeof routes / sizeof routes[0],
         .app = a,
         .observe = observe};
     if (srv_http_start(&a->http, &options, &err) != ATTN_OK)
         fail_msg("%s", err.text);
-    a->url = srv_http_url(a->http);
+    a->url = srv_http_url(a->http, 0);
 }
 
 void http_app_settle(const http_app *a)

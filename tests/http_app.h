@@ -30,9 +30,11 @@ typedef struct {
 
 /* Options are the daemon's defaults where 0 stands: 1 MiB of body, 10 s, 60 s, 2 threads. */
 typedef struct {
-    const char *listen; /* NULL: 127.0.0.1:0 */
+    const char *listen;      /* NULL: 127.0.0.1:0 */
+    const char *also_listen; /* NULL: nowhere */
     uint64_t max_body_bytes;
     int64_t header_timeout_ms, request_timeout_ms;
+    srv_access *access; /* NULL: no keys, no certificate */
     unsigned io_threads, max_connections;
 } http_app_options;
 

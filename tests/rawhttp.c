@@ -16,6 +16,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +29,18 @@ long long raw_now_ms(void)
     return (long long)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+static void open_local(raw_conn *c, const char *path)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    assert_true(strlen(path) < sizeof a.sun_path);
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(c->fd >= 0);
+    if (connect(c->fd, (const struct sockaddr *)&a, sizeof a) != 0)
+        fail_msg("cannot connect to %s: %s", path, strerror(errno));
+    assert_int_equal(fcntl(c->fd, F_SETFL, O_NONBLOCK), 0);
+}
+
 void raw_open(raw_conn *c, const char *url)
 {
     char host[64], port[8];
@@ -35,6 +48,10 @@ void raw_open(raw_conn *c, const char *url)
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     memset(c, 0, sizeof *c);
+    if (strncmp(url, "unix:", 5) == 0) {
+        open_local(c, url + 5);
+        return;
+    }
     if (sscanf(url, "http://[%63[^]]]:%7[0-9]", host, port) != 2 &&
         sscanf(url, "http://%63[^:]:%7[0-9]", host, port) != 2)
         fail_msg("not an address: %s", url);

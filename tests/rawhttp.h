@@ -20,7 +20,7 @@ typedef struct {
     bool complete; /* the body ended as its header says */
 } raw_answer;
 
-/* Connects to "http://HOST:PORT". Fails the test when that does not work. */
+/* Connects to "http://HOST:PORT" or "unix:/PATH". Fails the test when that does not work. */
 void raw_open(raw_conn *c, const char *url);
 void raw_close(raw_conn *c);
 

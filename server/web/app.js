@@ -3,12 +3,17 @@
 import './attention-map.js';
 import { refill } from './dom.js';
 import {
-    Refused, address, batchOf, bodyOf, generated, getJSON, hasKey, maskOf, numbers, pick, post, setKey,
+    Refused, address, batchOf, bodyOf, generated, getJSON, hasKey, maskOf, numbers, pick, post, rankOf,
+    readFile, readJSON, setKey, snippets, stacked,
 } from './request.js';
 import { base64, copy, offer } from './save.js';
 import { fromLink, toLink } from './state.js';
+import { THEME, sheet } from './style.js';
+
+document.adoptedStyleSheets = [sheet(THEME)];
 
 const $ = (id) => document.getElementById(id);
+const on = (id, type, f) => $(id).addEventListener(type, f);
 const map = $('map');
 const MOST_CELLS = 1 << 24; // 64 MiB of float32 come as they are; more comes pooled
 const SIDE = 512; // a pooled map's longer side
@@ -19,20 +24,21 @@ const page = {
     request: null, one: null, others: [], running: null,
 };
 
+const modelPath = () => `v1/models/${encodeURIComponent(page.model.name)}`;
+const examplePath = (name) => `${modelPath()}/examples/${encodeURIComponent(name)}`;
 const layerInfo = () => page.model?.layers[page.layer === 'all' ? 0 : page.layer];
 const say = (text) => { $('status').textContent = text; };
 
 /* --- links ---------------------------------------------------------------------------------------- */
 
-const OURS = ['model', 'layer', 'ex', 'b0'];
 let linked = 0;
 
 function writeLink() {
     clearTimeout(linked);
     linked = setTimeout(() => {
-        const own = [['model', page.model?.name], ['layer', page.layer], ['ex', page.example],
-            ['b0', page.batch || undefined]].filter(([, v]) => v !== undefined && v !== '');
-        const others = page.others.filter(([k]) => !OURS.includes(k));
+        const ours = { model: page.model?.name, layer: page.layer, ex: page.example, b0: page.batch };
+        const others = page.others.filter(([k]) => !(k in ours));
+        const own = Object.entries(ours).filter(([k, v]) => v || (k === 'layer' && v === 0));
         history.replaceState(null, '', `#${toLink(map.getState(), [...others, ...own])}`);
     }, 150);
 }
@@ -46,26 +52,29 @@ function readLink() {
 
 /* --- failing in words ----------------------------------------------------------------------------- */
 
+const mib = (n) => `${(n / 1048576).toFixed(1)} MiB`;
+
 function failed(e) {
     if (e.name === 'AbortError') return;
     say('');
-    if (e instanceof Refused && e.status === 401) {
+    if (e.status === 401) {
+        $('own-dialog').close();
         $('locked').hidden = false;
         $('key').focus();
         if (hasKey()) map.showError('The server does not take this key.');
         return;
     }
-    const p = e.problem ?? {}, needs = p.needed_bytes
+    const p = e.problem ?? {};
+    const needs = p.needed_bytes
         ? ` It needs ${mib(p.needed_bytes)}, the limit is ${mib(p.limit_bytes)}.` : '';
     map.showError(`${e.message}${needs}${p.request_id ? ` (request ${p.request_id})` : ''}`);
 }
 
-const mib = (n) => `${(n / 1048576).toFixed(1)} MiB`;
 const guard = (f) => async (...args) => { try { await f(...args); } catch (e) { failed(e); } };
 
 /* --- choosing ------------------------------------------------------------------------------------- */
 
-async function start() {
+const start = guard(async () => {
     const link = readLink();
     say('Asking the server for its models…');
     page.models = (await getJSON('v1/models')).models;
@@ -78,101 +87,91 @@ async function start() {
     refill($('model'), page.models.map((m) => [m.name, m.name]), '');
     const named = page.models.find((m) => m.name === link.model);
     await chooseModel(named ?? page.models[0], named || !link.model ? link : {});
-}
+});
 
 async function chooseModel(model, link = {}) {
+    const { layers } = model, shape = (l) => String([l.d_model, l.num_heads, l.cross]);
+    const alike = layers.length > 1 && layers.every((l) => shape(l) === shape(layers[0]));
     page.model = model;
     $('model').value = model.name;
-    const first = model.layers[0], alike = model.layers.length > 1
-        && model.layers.every((l) => l.d_model === first.d_model && l.num_heads === first.num_heads
-        && l.cross === first.cross);
-    refill($('layer'), [...model.layers.map((l) => [l.layer, `${l.layer}${l.cross ? ', cross' : ''}`]),
+    refill($('layer'), [...layers.map((l) => [l.layer, `${l.layer}${l.cross ? ', cross' : ''}`]),
         ...(alike ? [['all', 'all, same input']] : [])], 0);
     const { examples } = await getJSON(`${modelPath()}/examples`);
-    refill($('example'), [...examples.map((x) => [x, x]),
-        ...GENERATED.map((n) => [`generated-${n}`, `generated, ${n} tokens`]), ['own', 'own data']], '');
-    const wanted = [...$('example').options].some((o) => o.value === link.ex && link.ex !== 'own') ? link.ex
-        : $('example').options[0].value;
-    const layer = link.layer === 'all' && alike ? 'all' : model.layers[Number(link.layer)]
-        ? Number(link.layer) : null;
+    const inputs = [...examples.map((x) => [x, x]),
+        ...GENERATED.map((n) => [`generated-${n}`, `generated, ${n} tokens`])];
+    refill($('example'), [...inputs, ['own', 'own data']], '');
+    const [wanted] = inputs.find(([x]) => x === link.ex) ?? inputs[0];
+    const layer = (link.layer === 'all' && alike) || layers[Number(link.layer)] ? link.layer : null;
     await chooseExample(wanted, layer, Number(link.b0) || 0);
 }
 
 async function chooseExample(name, layer = null, batch = 0) {
     page.example = name;
     $('example').value = name;
-    if (name === 'own') { if (!page.request) $('own-dialog').showModal(); return; }
+    if (name === 'own') {
+        if (!page.request) $('own-dialog').showModal();
+        return;
+    }
     const made = /^generated-(\d+)$/.exec(name);
     const request = made ? generated(layerInfo() ?? page.model.layers[0], Number(made[1]))
         : await getJSON(examplePath(name));
     await chooseRequest(request, layer ?? request.layer ?? (made ? page.layer : 0), batch);
 }
 
-const modelPath = () => `v1/models/${encodeURIComponent(page.model.name)}`;
-const examplePath = (name) => `${modelPath()}/examples/${encodeURIComponent(name)}`;
-
 async function chooseRequest(request, layer, batch = 0) {
     const n = batchOf(request);
     page.request = request;
-    page.layer = layer === 'all' || page.model?.layers[layer] ? layer : 0;
+    page.layer = layer === 'all' ? layer : page.model?.layers[layer] ? Number(layer) : 0;
     page.batch = Math.min(batch, Math.max(0, n - 1));
-    $('layer').value = String(page.layer);
+    $('layer').value = page.layer;
     $('layer').disabled = Boolean(request.query);
     refill($('sequence'), Array.from({ length: n }, (_, k) => [k, k]), page.batch);
     $('sequence-label').hidden = n < 2;
-    if (n === 0) { map.data = null; map.showError('The request has no sequences (B = 0).'); return; }
+    if (n === 0) {
+        map.data = null;
+        throw new Error('The request has no sequences (B = 0).');
+    }
     page.one = pick(request, page.batch);
     await load();
 }
 
 /* --- maps ----------------------------------------------------------------------------------------- */
 
-const routeOf = () => (page.request.query ? 'v1/scaled-dot-product-attention'
-    : `${modelPath()}/attention`);
+const routeOf = () => (page.request.query ? 'v1/scaled-dot-product-attention' : `${modelPath()}/attention`);
 
 async function ask(layer, wanted) {
     const extra = { return_outputs: false, return_attentions: wanted };
-    const body = bodyOf(page.one, page.request.query ? extra : { layer, ...extra });
-    const answer = await post(routeOf(), body, page.running.signal);
+    if (!page.request.query) extra.layer = layer;
+    const answer = await post(routeOf(), bodyOf(page.one, extra), page.running.signal);
     if (!answer.attentions) throw new Error('the answer holds no attentions');
-    const { shape } = answer.attentions;
-    return { shape: shape.length === 4 ? shape.slice(1) : shape, values: numbers(answer.attentions) };
+    return { shape: answer.attentions.shape.slice(-3), values: numbers(answer.attentions) };
 }
-
-const headsOf = () => page.one.tensors.query?.shape.at(-3) ?? layerInfo().num_heads;
 
 async function load() {
     page.running?.abort();
     page.running = new AbortController();
-    const { one } = page, layers = page.layer === 'all' ? page.model.layers.map((l) => l.layer)
-        : [page.layer], heads = headsOf();
-    const cells = layers.length * heads * one.queries * one.keys;
-    const about = { title: titleOf(), queryTokens: one.queryTokens, keyTokens: one.keyTokens };
+    const { one, model, layer, request, example } = page, all = layer === 'all';
+    const layers = all ? model.layers.map((l) => l.layer) : [layer];
+    const heads = one.tensors.query?.shape.at(-3) ?? layerInfo().num_heads;
     map.showError('');
     say('Asking for the map…');
     let data = null;
-    if (cells <= MOST_CELLS) {
+    if (layers.length * heads * one.queries * one.keys <= MOST_CELLS) {
         const parts = [];
-        for (const layer of layers) parts.push(await ask(layer, { heads: 'all' }));
-        const shape = layers.length > 1 ? [layers.length, ...parts[0].shape] : parts[0].shape;
-        const values = parts.length === 1 ? parts[0].values
-            : new Float32Array(parts.reduce((n, p) => n + p.values.length, 0));
-        if (parts.length > 1) parts.reduce((n, p) => { values.set(p.values, n); return n + p.values.length; },
-            0);
-        data = { shape, values };
-    } else if (layers.length > 1) {
+        for (const k of layers) parts.push(await ask(k, { heads: 'all' }));
+        data = all ? stacked(parts) : parts[0];
+    } else if (all) {
         throw new Error('All layers of this input are too much for one page: choose a layer.');
     } else {
-        data = await loadPooled(layers[0], heads);
+        data = await loadPooled(layer, heads);
     }
     say('');
-    map.data = { ...about, ...data, mask: maskOf(one, layerInfo(), data.shape.at(-3)) };
+    const source = request.query ? ['own query, key and value'] : [model.name, `layer ${layer}`];
+    const title = [...source, example].join(', '), { queryTokens, keyTokens } = one;
+    map.data = { title, queryTokens, keyTokens, ...data, mask: maskOf(one, layerInfo(), heads) };
     map.setState(map.getState());
     writeLink();
 }
-
-const titleOf = () => [page.request.query ? 'own query, key and value' : page.model.name, page.request.query
-    ? '' : `layer ${page.layer}`, page.example].filter(Boolean).join(', ');
 
 /** Blocks of cells, at most SIDE a side; exact cells follow where one looks. */
 async function loadPooled(layer, heads) {
@@ -182,55 +181,51 @@ async function loadPooled(layer, heads) {
     return { shape: [heads, queries, keys], values, pooled: { kind: 'max', block } };
 }
 
-map.addEventListener('attention-need', guard(async ({ detail }) => {
-    const { head, queries, keys } = detail, data = map.data;
+on('map', 'attention-need', guard(async ({ detail }) => {
+    const { head, queries, keys } = detail, { data } = map;
     const { values } = await ask(page.layer, { heads: [head], queries, keys });
     if (map.data === data) map.refine({ head, queries, keys, values });
 }));
 
 /* --- own data ------------------------------------------------------------------------------------- */
 
-const own = () => import('./own.js'); // most visits do without it
-
-async function showOwn({ request, map: data }, name = '') {
+async function showOwn({ request, map: data }, name) {
+    page.example = 'own';
     if (data) {
         page.running?.abort();
-        Object.assign(page, { request: null, one: null, example: 'own', batch: 0 });
+        Object.assign(page, { request: null, one: null, batch: 0 });
         map.showError('');
-        map.data = { title: name || 'own data', ...data };
+        map.data = { title: name, ...data };
+        $('sequence-label').hidden = true;
     } else {
-        page.example = 'own';
         await chooseRequest(request, request.layer ?? (page.layer === 'all' ? 0 : page.layer));
     }
     $('example').value = 'own';
-    $('sequence-label').hidden = !page.request || batchOf(page.request) < 2;
     $('own-dialog').close();
     writeLink();
 }
 
-const takeFile = async (file) => {
-    try {
-        if (file) await showOwn(await (await own()).readFile(file, layerInfo()), file.name);
-    } catch (e) {
-        $('own-error').textContent = e.message;
-        failed(e);
-    }
-};
-
-$('run').addEventListener('click', async () => {
+/** Shows what `read` finds, or says why not: in the dialog, and on the page where that is in sight. */
+async function take(read, name) {
     $('own-error').textContent = '';
     try {
-        await showOwn((await own()).readJSON($('text').value));
+        await showOwn(await read(), name);
     } catch (e) {
+        say('');
         $('own-error').textContent = e.message;
-        if (e instanceof Refused && e.status === 401) { $('own-dialog').close(); failed(e); }
+        if (e instanceof Refused || !$('own-dialog').open) failed(e);
     }
-});
-$('file').addEventListener('change', (e) => takeFile(e.target.files[0]));
-for (const [type, on] of [['dragover', true], ['dragleave', false], ['drop', false]]) {
+}
+
+const takeFile = (file) => file && take(() => readFile(file, layerInfo()), file.name);
+
+on('own', 'click', () => $('own-dialog').showModal());
+on('run', 'click', () => take(() => readJSON($('text').value), 'own data'));
+on('file', 'change', (e) => takeFile(e.target.files[0]));
+for (const type of ['dragover', 'dragleave', 'drop']) {
     document.addEventListener(type, (e) => {
         e.preventDefault();
-        document.body.classList.toggle('drop', on);
+        document.body.classList.toggle('drop', type === 'dragover');
         if (type === 'drop') takeFile(e.dataTransfer.files[0]);
     });
 }
@@ -238,77 +233,69 @@ for (const [type, on] of [['dragover', true], ['dragleave', false], ['drop', fal
 /* --- code ----------------------------------------------------------------------------------------- */
 
 let language = 'curl';
+const languages = document.querySelectorAll('[data-language]');
 
-async function showCode() {
-    const shown = page.request !== null;
-    let text = 'This map came from a file, not from the server.';
-    $('snippet').textContent = '';
-    if (shown) {
-        const { request, layer, example } = page;
-        const isOurs = example !== 'own' && !example.startsWith('generated');
-        const x = request.inputs_embeds ?? request.query;
-        const single = Array.isArray(x) ? !Array.isArray(x[0]?.[0]) : x.shape.length === 2;
-        text = (await own()).snippets({
-            root: address(''), route: routeOf(), example: isOurs ? examplePath(example) : null,
-            layer: request.query ? null : layer === 'all' ? 0 : layer, head: map.getState().head,
-            index: single ? '[0]' : `[${page.batch}][0]`, key: hasKey(),
-        })[language];
-    }
-    $('snippet').textContent = text;
+function showCode() {
+    const { request, layer, example, batch } = page, shown = request !== null;
+    $('snippet').textContent = 'This map came from a file, not from the server.';
     $('copy').disabled = $('save-request').disabled = !shown;
-    for (const b of document.querySelectorAll('[data-language]')) b.setAttribute('aria-pressed',
-        String(b.dataset.language === language));
+    for (const b of languages) b.setAttribute('aria-pressed', b.dataset.language === language);
     if (!$('code-dialog').open) $('code-dialog').showModal();
+    if (!shown) return;
+    const stored = example !== 'own' && !example.startsWith('generated');
+    const single = rankOf(request.inputs_embeds ?? request.query) === 2;
+    $('snippet').textContent = snippets({
+        root: address(''), route: routeOf(), example: stored ? examplePath(example) : null,
+        layer: request.query ? null : layer === 'all' ? 0 : layer, head: map.getState().head,
+        index: single ? '[0]' : `[${batch}][0]`, key: hasKey(),
+    })[language];
 }
 
-$('code').addEventListener('click', showCode);
-for (const b of document.querySelectorAll('[data-language]')) b.addEventListener('click', () => {
-    language = b.dataset.language;
-    showCode();
-});
-$('copy').addEventListener('click', (e) => copy($('snippet').textContent, e.target));
-$('save-request').addEventListener('click', () => {
+on('code', 'click', showCode);
+for (const b of languages) {
+    b.addEventListener('click', () => {
+        language = b.dataset.language;
+        showCode();
+    });
+}
+on('copy', 'click', (e) => copy($('snippet').textContent, e.target));
+on('save-request', 'click', () => {
     const packed = (_, v) => (v instanceof Uint8Array ? base64(v) : v);
     offer('request.json', JSON.stringify(page.request, packed), 'application/json');
 });
 
 /* --- the rest ------------------------------------------------------------------------------------- */
 
-$('own').addEventListener('click', () => $('own-dialog').showModal());
-for (const b of document.querySelectorAll('[data-close]')) b.addEventListener('click', () =>
-    b.closest('dialog').close());
-$('model').addEventListener('change', guard((e) =>
-    chooseModel(page.models.find((m) => m.name === e.target.value))));
-$('layer').addEventListener('change', guard(async (e) => {
+for (const b of document.querySelectorAll('[data-close]')) {
+    b.addEventListener('click', () => b.closest('dialog').close());
+}
+on('model', 'change', guard((e) => chooseModel(page.models.find((m) => m.name === e.target.value))));
+on('layer', 'change', guard(async (e) => {
     page.layer = e.target.value === 'all' ? 'all' : Number(e.target.value);
     if (page.example.startsWith('generated')) await chooseExample(page.example, page.layer);
     else if (page.one) await load();
 }));
-$('example').addEventListener('change', guard((e) => chooseExample(e.target.value)));
-$('sequence').addEventListener('change', guard((e) =>
-    chooseRequest(page.request, page.layer, Number(e.target.value))));
-$('hold').addEventListener('click', () => {
+on('example', 'change', guard((e) => chooseExample(e.target.value)));
+on('sequence', 'change', guard((e) => chooseRequest(page.request, page.layer, Number(e.target.value))));
+on('hold', 'click', () => {
     if (!map.data) return;
     map.other = map.data;
     map.setState({ view: 'compare', other: map.getState().head });
 });
-$('theme').addEventListener('change', (e) => {
-    document.documentElement.dataset.theme = e.target.value;
-    map.setAttribute('theme', e.target.value);
+on('theme', 'change', ({ target }) => {
+    for (const node of [document.documentElement, map]) node.setAttribute('theme', target.value);
 });
-const unlock = guard(async () => {
+on('locked', 'submit', (e) => {
+    e.preventDefault();
     setKey($('key').value.trim());
     $('key').value = '';
     map.showError('');
-    await start();
+    start();
 });
-$('unlock').addEventListener('click', unlock);
-$('key').addEventListener('keydown', (e) => { if (e.key === 'Enter') unlock(); });
-map.addEventListener('attention-statechange', writeLink);
+on('map', 'attention-statechange', writeLink);
 addEventListener('hashchange', guard(async () => {
-    const link = readLink();
-    if (page.model && link.model && link.model !== page.model.name) await start();
-    else if (link.ex && link.ex !== page.example && link.ex !== 'own') await chooseExample(link.ex,
-        link.layer === 'all' ? 'all' : Number(link.layer) || 0, Number(link.b0) || 0);
+    const link = readLink(), { model, layer, ex, b0 } = link;
+    if (page.model && model && model !== page.model.name) await start();
+    else if (ex && ex !== page.example && ex !== 'own') await chooseExample(ex, layer, Number(b0) || 0);
 }));
-guard(start)();
+start();

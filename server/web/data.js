@@ -106,56 +106,50 @@ export function headName({ headLabels, heads, layers }, head) {
 
 /* --- masks: 1 may attend, 0 may not, as in the API ------------------------------------------------ */
 
-// Either an array over keys, queries x keys or heads x queries x keys, or the rule
-// {offset, left, right, keys}: query i sees key j when j <= i + offset (offset null: no such limit),
-// i + shift - left <= j <= i + shift + right (-1: no limit), and keys[j] is not 0.
+// Either `cells`, an array over keys, queries x keys or heads x queries x keys, or the rule
+// {offset, left, right, shift, keys, length, cells}: query i < length sees key j when j <= i + offset
+// (null: no such limit), i + shift - left <= j <= i + shift + right (-1: no limit), and neither keys[j]
+// nor its cell is 0.
 function checkMask(mask, d, shape) {
-    const open = { keys: null, offset: null, left: -1, right: -1, shift: 0, length: d.queries };
-    if (ArrayBuffer.isView(mask) || Array.isArray(mask)) {
-        const cells = Array.isArray(mask) ? Uint8Array.from(mask.flat(3), Number) : mask;
-        const n = cells.length, plane = d.queries * d.keys;
-        if (n === d.keys && n !== plane) return { ...open, keys: cells };
-        if (n !== plane && n !== d.heads * plane) {
-            throw new RangeError(`mask holds ${n} cells, but shape ${sizes(shape)} needs ` +
-                `${d.keys}, ${plane} or ${d.heads * plane}`);
-        }
-        return { cells, head: n === plane ? 0 : plane, row: d.keys };
-    }
-    const rule = { ...open, ...mask };
-    if (rule.keys && rule.keys.length !== d.keys) {
-        throw new RangeError(`mask.keys holds ${rule.keys.length} cells, but there are ${d.keys} keys`);
+    const rule = { offset: null, left: -1, right: -1, shift: 0, keys: null, length: d.queries, cells: null };
+    const plane = d.queries * d.keys, wrong = (what, n, needs) => {
+        throw new RangeError(`${what} holds ${n} cells, but shape ${sizes(shape)} needs ${needs}`);
+    };
+    if (!ArrayBuffer.isView(mask) && !Array.isArray(mask)) Object.assign(rule, mask);
+    else if (mask.length === d.keys && !Array.isArray(mask[0])) rule.keys = mask;
+    else rule.cells = Array.isArray(mask) ? Uint8Array.from(mask.flat(3), Number) : mask;
+    const { keys, cells } = rule, n = cells?.length;
+    if (keys && keys.length !== d.keys) wrong('mask.keys', keys.length, d.keys);
+    if (cells && ![plane, d.heads / d.layers * plane, d.heads * plane].includes(n)) {
+        wrong('mask', n, `${d.keys}, ${plane} or ${d.heads * plane}`);
     }
     return rule;
 }
 
-/** The keys [from, to) that a rule lets query i see, before its `keys`. */
+/** The keys [from, to) that a rule lets query i see, before its `keys` and `cells`. */
 function range(m, i, keys) {
     if (i >= m.length) return [0, 0];
-    let to = keys, from = 0;
-    if (m.offset !== null) to = Math.min(to, i + m.offset + 1);
-    if (m.right >= 0) to = Math.min(to, i + m.shift + m.right + 1);
-    if (m.left >= 0) from = Math.max(0, i + m.shift - m.left);
+    const to = Math.min(keys, m.offset === null ? keys : i + m.offset + 1,
+        m.right < 0 ? keys : i + m.shift + m.right + 1);
+    const from = m.left < 0 ? 0 : Math.max(0, i + m.shift - m.left);
     return [from, Math.max(from, to)];
 }
 
+// Cells for one head are all heads', those of one layer all layers'; sums of heads have the first one's.
+const open = ({ mask, queries, keys }, head, i, j) => (!mask.keys || mask.keys[j])
+    && (!mask.cells || mask.cells[(((Number(head) || 0) * queries + i) * keys + j) % mask.cells.length]);
+
 export function isMasked(d, head, i, j) {
-    const m = d.mask;
-    if (!m) return false;
-    if (m.cells) return !m.cells[(typeof head === 'string' ? 0 : head * m.head) + i * m.row + j];
-    const [from, to] = range(m, i, d.keys);
-    return j < from || j >= to || (m.keys !== null && !m.keys[j]);
+    if (!d.mask) return false;
+    const [from, to] = range(d.mask, i, d.keys);
+    return j < from || j >= to || !open(d, head, i, j);
 }
 
 /** Whether nobody in these rows sees anything of these keys: a pooled block with only masked cells. */
 export function blockMasked(d, head, i0, i1, j0, j1) {
-    const m = d.mask;
     for (let i = i0; i < i1; i++) {
-        if (m.cells) {
-            for (let j = j0; j < j1; j++) if (!isMasked(d, head, i, j)) return false;
-            continue;
-        }
-        const [from, to] = range(m, i, d.keys);
-        for (let j = Math.max(from, j0); j < Math.min(to, j1); j++) if (!m.keys || m.keys[j]) return false;
+        const [from, to] = range(d.mask, i, d.keys), end = Math.min(to, j1);
+        for (let j = Math.max(from, j0); j < end; j++) if (open(d, head, i, j)) return false;
     }
     return true;
 }
@@ -321,9 +315,16 @@ export function* shown(d, head, values, f) {
 
 const ALONE = 64; // a side this short is never pooled
 
-function level(values, rows, cols, bh, bw) {
-    return { values, bits: new Uint32Array(values.buffer, values.byteOffset, values.length), rows, cols, bh,
-        bw };
+/** Values with the size of the blocks of cells that each stands for. */
+export function level(values, rows, cols, bh = 1, bw = 1) {
+    const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
+    return { values, bits, rows, cols, bh, bw };
+}
+
+/** The finest level whose blocks are no smaller than a pixel, so that no block is lost. */
+export function pickLevel(levels, sx, sy) {
+    const fits = (l) => (l.bw * sx >= 0.99 || l.cols <= ALONE) && (l.bh * sy >= 0.99 || l.rows <= ALONE);
+    return levels.find(fits) ?? levels.at(-1);
 }
 
 /** Levels of an array, each pooling 2 x 2 cells of the one before. NaN and -Infinity do not count. */
@@ -372,7 +373,7 @@ export function* thumbnail(d, head) {
         if (out[k] === 0 && blockMasked(d, head, i, Math.min(d.queries, i + bh), j,
             Math.min(d.keys, j + bw))) out[k] = NaN;
     }
-    return level(out, rows, cols, 1, 1);
+    return level(out, rows, cols);
 }
 
 /** Runs a generator in slices that leave time for frames; the first slice at once. Returns its stop. */

@@ -287,16 +287,20 @@ static void every_failure_has_its_status(void **state)
     raw_free(&a);
 }
 
+#define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
+
 /* What four requests leave on stderr. */
 static void capture_log(char *text, size_t size)
 {
     static const char *const requests[] = {
-        "POST /work HTTP/1.1\r\n" HOST
-        "X-Request-Id: a-1\r\nX-Sleep-Ms: 1\r\nContent-Length: 4\r\n\r\n"
+        "POST /work HTTP/1.1\r\n" HOST "X-Request-Id: a-1\r\nX-Sleep-Ms: 1\r\nContent-Length: 4\r\n"
+        "Traceparent: 00-" TRACE "-00f067aa0ba902b7-01\r\n\r\n"
         "body",
         "GET /quiet HTTP/1.1\r\n" HOST "\r\n",
         "GET /%22secret%22 HTTP/1.1\r\n" HOST "X-Request-Id: a-2\r\n\r\n",
-        "GET /echo/name HTTP/1.1\r\n" HOST "X-Request-Id: a-3\r\n\r\n"};
+        "GET /echo/name HTTP/1.1\r\n" HOST "X-Request-Id: a-3\r\ntraceparent: 00-" TRACE
+        "-00f067aa0ba902b7-01\r\n"
+        "traceparent: 00-" TRACE "-00f067aa0ba902b7-01\r\n\r\n"}; /* two are none */
     FILE *file = tmpfile();
     int saved = dup(STDERR_FILENO);
     assert_true(file != NULL && saved >= 0);
@@ -326,13 +330,20 @@ static void each_request_is_one_log_line(void **state)
         lines += *c == '\n';
     assert_int_equal(lines, 3); /* not the quiet one */
     assert_non_null(strstr(text,
-                           "\"event\":\"request\",\"request_id\":\"a-1\",\"method\":\"POST\","
-                           "\"route\":\"/work\",\"status\":200,\"bytes_in\":4,\"bytes_out\":6,"
-                           "\"duration_s\":"));
+                           "\"event\":\"request\",\"request_id\":\"a-1\",\"trace_id\":\"" TRACE
+                           "\",\"span_id\":\""));
+    assert_null(strstr(text, "00f067aa0ba902b7")); /* the caller's span is not ours */
+    const char *other = strstr(text, "\"request_id\":\"a-3\",\"trace_id\":\"");
+    assert_non_null(other);
+    assert_null(strstr(other, TRACE));
+    assert_non_null(strstr(
+        text,
+        "\"method\":\"POST\",\"route\":\"/work\",\"status\":200,\"bytes_in\":4,\"bytes_out\":6,"
+        "\"duration_s\":"));
     assert_non_null(strstr(text, "\"queue_s\":0.001,\"compute_s\":0.25,\"serialize_s\":0.0,"
                                  "\"batch\":2,\"tokens\":7,\"peer\":\"127.0.0.1:"));
-    assert_non_null(strstr(text, "\"request_id\":\"a-2\",\"method\":\"GET\",\"route\":\"other\","
-                                 "\"status\":404,"));
+    assert_non_null(strstr(text, "\"request_id\":\"a-2\",\"trace_id\":\""));
+    assert_non_null(strstr(text, "\"method\":\"GET\",\"route\":\"other\",\"status\":404,"));
     assert_non_null(strstr(text, "\"route\":\"/echo/{name}\",\"status\":200,"));
     assert_null(strstr(text, "secret"));
 }
@@ -727,6 +738,44 @@ static void expect_continue_is_answered_at_once(void **state)
     }
 }
 
+/* libmicrohttpd 0.9.75 would take the second request for the body of the first. */
+static void expect_without_a_body_swallows_no_request(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *fields;
+        int status;
+        const char *body;
+    } first[] = {{"GET /echo/one", "", 200, "one"},
+                 {"GET /echo/one", "Content-Length: 0\r\n", 200, "one"},
+                 {"POST /count", "Content-Length: 0\r\n", 200, "0"},
+                 {"GET /wait/3", "", 200, "worked"},
+                 {"GET /stream/10", "", 200, "abcdefghij"},
+                 {"GET /nothing", "", 404, NULL},
+                 {"GET /both", "Host: twice\r\n", 400, NULL}};
+    for (size_t i = 0; i < COUNT(first); i++) {
+        raw_conn c;
+        raw_open(&c, app.url);
+        assert_true(raw_text(&c,
+                             "%s HTTP/1.1\r\n" HOST "%sExpect: 100-continue\r\n\r\n"
+                             "GET /echo/two HTTP/1.1\r\n" HOST "\r\n",
+                             first[i].line, first[i].fields));
+        raw_answer a = raw_read(&c, false, 0);
+        assert_answer(&a, first[i].status, first[i].body);
+        const char *connection = raw_header(&a, "Connection");
+        bool closed = connection != NULL && strcmp(connection, "close") == 0;
+        raw_free(&a);
+        if (closed) { /* then the client knows that it has no answer to the second */
+            assert_true(raw_is_closed(&c, 2000));
+        } else {
+            a = raw_read(&c, false, 0);
+            assert_answer(&a, 200, "two");
+            raw_free(&a);
+        }
+        raw_close(&c);
+    }
+}
+
 /* --- Host and listening --- */
 
 static void foreign_hosts_are_refused_on_loopback(void **state)
@@ -811,7 +860,8 @@ static void a_bad_address_is_one_sentence(void **state)
     for (size_t i = 0; i < COUNT(table); i++) {
         srv_http *h = NULL;
         attn_error err = {0};
-        srv_http_options o = {.listen = table[i].listen, .io_threads = 1, .max_connections = 8};
+        srv_http_options o = {
+            .listen = &table[i].listen, .num_listen = 1, .io_threads = 1, .max_connections = 8};
         assert_int_equal(srv_http_start(&h, &o, &err), table[i].rc);
         assert_null(h);
         assert_non_null(strstr(err.text, "cannot listen on "));
@@ -844,6 +894,7 @@ int main(void)
         cmocka_unit_test(a_body_far_over_the_limit_is_cut_with_an_answer),
         cmocka_unit_test(a_body_broken_at_the_start_is_answered_at_its_end),
         cmocka_unit_test(expect_continue_is_answered_at_once),
+        cmocka_unit_test(expect_without_a_body_swallows_no_request),
         cmocka_unit_test(foreign_hosts_are_refused_on_loopback),
         cmocka_unit_test(open_listeners_take_any_host),
         cmocka_unit_test(a_bad_address_is_one_sentence),

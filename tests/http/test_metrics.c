@@ -104,6 +104,7 @@ static void exactly_the_metrics_of_the_contract_are_there(void **state)
         {"attnd_build_info", "gauge"},
         {"attnd_ready", "gauge"},
         {"attnd_models_loaded", "gauge"},
+        {"attnd_reloads_total", "counter"}, /* beside it */
         {"attnd_compute_threads", "gauge"},
         {"http_server_request_duration_seconds", "histogram"},
         {"attnd_stage_duration_seconds", "histogram"},
@@ -118,6 +119,7 @@ static void exactly_the_metrics_of_the_contract_are_there(void **state)
         {"attnd_memory_budget_bytes", "gauge"},
         {"attnd_memory_used_bytes", "gauge"},
         {"attnd_weights_bytes", "gauge"},
+        {"attnd_log_lines_lost_total", "counter"}, /* beside it */
         {"process_resident_memory_bytes", "gauge"},
         {"process_cpu_seconds_total", "counter"},
         {"process_open_fds", "gauge"},

@@ -97,17 +97,32 @@ static const char *without_dir(const attn_error *err)
     return strncmp(err->text, dir, n) == 0 ? err->text + n + 1 : err->text;
 }
 
+static void assert_listen(const cfg_config *c, const char *want)
+{
+    assert_int_equal(c->server.listen.n, 1);
+    assert_string_equal(c->server.listen.item[0], want);
+}
+
 static void defaults_are_those_of_the_contract(void **state)
 {
     (void)state;
     cfg_config *c = good(NONE, NONE);
-    assert_string_equal(c->server.listen, "127.0.0.1:8080");
+    assert_listen(c, "127.0.0.1:8080");
     assert_int_equal(c->server.io_threads, 2);
     assert_int_equal(c->server.max_connections, 1024);
     assert_int_equal(c->server.max_body_bytes, 256u << 20);
     assert_int_equal(c->server.header_timeout_ms, 10000);
     assert_int_equal(c->server.request_timeout_ms, 60000);
+    assert_int_equal(c->server.shutdown_delay_ms, 0);
     assert_int_equal(c->server.shutdown_timeout_ms, 30000);
+    assert_string_equal(c->server.base_path, "");
+    assert_int_equal(c->server.allowed_hosts.n, 0);
+    assert_string_equal(c->auth.keys_file, "");
+    assert_true(c->auth.protect_metrics);
+    assert_string_equal(c->tls.certificate_file, "");
+    assert_string_equal(c->tls.key_file, "");
+    assert_int_equal(c->cors.allow_origins.n, 0);
+    assert_false(c->admin);
     assert_int_equal(c->num_models, 0);
     assert_int_equal(c->budget_bytes, 0);
     assert_int_equal(c->threads, 0);
@@ -129,7 +144,11 @@ static void the_file_sets_every_key(void **state)
     put("{\"$schema\": \"attnd.schema.json\","
         " \"server\": {\"listen\": \"[::]:0\", \"io_threads\": 64, \"max_body\": \"1KiB\","
         "   \"max_connections\": 1, \"header_timeout\": \"1ms\", \"request_timeout\": \"1.5s\","
-        "   \"shutdown_timeout\": \"2min\"},"
+        "   \"shutdown_timeout\": \"2min\", \"shutdown_delay\": \"1s\", \"base_path\": \"/a/b-1/\","
+        "   \"allowed_hosts\": [\"a.b\", \"[::1]\"]},"
+        " \"auth\": {\"keys_file\": \"/k\", \"protect_metrics\": false},"
+        " \"tls\": {\"certificate_file\": \"/c.pem\", \"key_file\": \"/k.pem\"},"
+        " \"cors\": {\"allow_origins\": [\"https://a.b\"]}, \"admin\": {\"enabled\": true},"
         " \"models\": ["
         "   {\"name\": \"a-B_1.x\", \"path\": \"/m/a\", \"layers\": [3, 0], \"dtype\": \"float32\","
         "    \"layout\": {\"wq\": \"q\"}},"
@@ -139,7 +158,18 @@ static void the_file_sets_every_key(void **state)
         " \"docs\": {\"enabled\": false}, \"ui\": {\"enabled\": false},"
         " \"log\": {\"level\": \"debug\", \"format\": \"json\"}}");
     cfg_config *c = good((words){"--config", file}, NONE);
-    assert_string_equal(c->server.listen, "[::]:0");
+    assert_listen(c, "[::]:0");
+    assert_string_equal(c->server.base_path, "/a/b-1");
+    assert_int_equal(c->server.allowed_hosts.n, 2);
+    assert_string_equal(c->server.allowed_hosts.item[1], "[::1]");
+    assert_int_equal(c->server.shutdown_delay_ms, 1000);
+    assert_string_equal(c->auth.keys_file, "/k");
+    assert_false(c->auth.protect_metrics);
+    assert_string_equal(c->tls.certificate_file, "/c.pem");
+    assert_string_equal(c->tls.key_file, "/k.pem");
+    assert_int_equal(c->cors.allow_origins.n, 1);
+    assert_string_equal(c->cors.allow_origins.item[0], "https://a.b");
+    assert_true(c->admin);
     assert_int_equal(c->server.io_threads, 64);
     assert_int_equal(c->server.max_body_bytes, 1024);
     assert_int_equal(c->server.max_connections, 1);
@@ -182,7 +212,7 @@ static void flag_beats_environment_beats_file_beats_default(void **state)
     cfg_config *c = good((words){"--listen", "flag:3", "--config", file, "--set", "log.level=warn"},
                          (words){"ATTND_SERVER_LISTEN=env:2", "ATTND_SERVER_IO_THREADS=4",
                                  "ATTND_LOG_LEVEL=error", "ATTND_COMPUTE_THREADS=auto", "PATH=/"});
-    assert_string_equal(c->server.listen, "flag:3");
+    assert_listen(c, "flag:3");
     assert_int_equal(c->server.io_threads, 4);
     assert_int_equal(c->queue_max_requests, 7);
     assert_int_equal(c->log.level, CFG_LOG_WARN);
@@ -197,7 +227,7 @@ static void the_last_flag_counts_and_equals_signs_may_be_used(void **state)
     cfg_config *c = good((words){"--listen=a:1", "--set=server.listen=b:2", "--set",
                                  "compute.pin=false", "--set=memory.budget=1.5GiB"},
                          NONE);
-    assert_string_equal(c->server.listen, "b:2");
+    assert_listen(c, "b:2");
     assert_false(c->pin);
     assert_int_equal(c->budget_bytes, (uint64_t)3 << 29);
     cfg_free(c);
@@ -245,7 +275,7 @@ static void a_variable_with_file_at_its_end_names_a_file(void **state)
     for (size_t i = 0; i < 3; i++) {
         put(contents[i]);
         cfg_config *c = good(NONE, (words){variable});
-        assert_string_equal(c->server.listen, "h:1");
+        assert_listen(c, "h:1");
         assert_int_equal(cfg_warning_count(c), 0);
         cfg_free(c);
     }
@@ -286,6 +316,14 @@ static void what_is_wrong_in_the_file_is_named(void **state)
         {"{\"servr\":{}}", "attnd.json: /servr is not a known key; did you mean \"server\"?",
          "/servr"},
         {"{\"a/b~c\":1}", "attnd.json: /a~1b~0c is not a known key", "/a~1b~0c"},
+        {"{\"server\":{\"listen\":[\"a:1\",\"a\"]}}",
+         "attnd.json: /server/listen/1: \"a\" is not HOST:PORT, such as 127.0.0.1:8080 or "
+         "[::]:8080, or unix:/PATH",
+         "/server/listen/1"},
+        {"{\"server\":{\"listen\":[1]}}", "attnd.json: /server/listen/0: 1 is not a string",
+         "/server/listen/0"},
+        {"{\"server\":{\"listen\":[]}}", "attnd.json: /server/listen: the list is empty",
+         "/server/listen"},
         {"{\"server.listen\":\"a:1\"}", "attnd.json: /server.listen is not a known key",
          "/server.listen"},
         {"{\"\\n\":1}", "attnd.json: /? is not a known key", "/?"},
@@ -319,8 +357,7 @@ static void what_is_wrong_in_the_file_is_named(void **state)
          "attnd.json: /server/header_timeout: \"1h\" is not a duration in ms, s or min",
          "/server/header_timeout"},
         {"{\"server\":{\"listen\":8080}}",
-         "attnd.json: /server/listen: 8080 is not HOST:PORT, such as 127.0.0.1:8080 or [::]:8080",
-         "/server/listen"},
+         "attnd.json: /server/listen: 8080 is not a string or a list of strings", "/server/listen"},
         {"{\"compute\":{\"threads\":\"4\"}}",
          "attnd.json: /compute/threads: \"4\" is not \"auto\" or an integer in 1..1024",
          "/compute/threads"},
@@ -441,7 +478,15 @@ static void what_is_wrong_in_flags_and_variables_is_named(void **state)
         {"--set==1", "--set:  is not a known key"},
         {"--set=log.level=", "--set log.level=: \"\" is not error, warn, info or debug"},
         {"--listen=:80", "--listen :80: \":80\" is not HOST:PORT, such as 127.0.0.1:8080 or "
-                         "[::]:8080"},
+                         "[::]:8080, or unix:/PATH"},
+        {"--set=server.base_path=v1/", "--set server.base_path=v1/: \"v1/\" is not the beginning "
+                                       "of paths, such as /attnd"},
+        {"--set=cors.allow_origins=https://a.b/",
+         "--set cors.allow_origins=https://a.b/: \"https://a.b/\" is not an origin as browsers "
+         "send "
+         "it, such as https://example.org:8443, or *"},
+        {"--set=tls.key_file=/k.pem",
+         "tls.key_file is set and tls.certificate_file is not: https needs both"},
         {"--model=a=", "--model a=: the path of a model is empty"},
         {"--model=up/d=e", "--model up/d=e: \"d=e\" cannot be a model's name: "
                            "1 to 64 of A-Z, a-z, 0-9, '.', '_', '-'"},
@@ -463,18 +508,114 @@ static void what_is_wrong_in_flags_and_variables_is_named(void **state)
 static void an_address_is_a_host_and_a_port(void **state)
 {
     (void)state;
-    static const char *const right[] = {"127.0.0.1:8080", "[::]:0", "localhost:65535", "0.0.0.0:1",
-                                        "[fe80::1%eth0]:80"};
+    static const char *const right[] = {"127.0.0.1:8080",    "[::]:0",
+                                        "localhost:65535",   "0.0.0.0:1",
+                                        "[fe80::1%eth0]:80", "unix:/run/attnd.sock"};
     static const char *const wrong[] = {
-        "",     "a",     "a:",    ":1",       "a:65536", "a:-1",     "::1:1", "[]:1",
-        "a:1x", "a b:1", "[::1]", "a:000001", "a/b:1",   "[::1]x:1", "a:1 ",  "[::1:80"};
+        "",      "a",       "a:",     ":1",         "a:65536",  "a:-1",  "::1:1",
+        "[]:1",  "a:1x",    "a b:1",  "[::1]",      "a:000001", "a/b:1", "[::1]x:1",
+        "unix:", "[::1:80", "unix:a", "unix:/a\nb", "a:1,",     ",",     "[]"};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         cfg_config *c = good((words){"--listen", right[i]}, NONE);
-        assert_string_equal(c->server.listen, right[i]);
+        assert_listen(c, right[i]);
         cfg_free(c);
     }
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         (void)bad((words){"--listen", wrong[i]}, NONE, ATTN_EINVAL);
+}
+
+/* Each beside what stands first and last in the list. */
+static void lists_have_commas_or_are_json(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t n;
+        const char *first, *last;
+    } cases[] = {{"a:1", 1, "a:1", "a:1"},
+                 {"a:1,b:2 , [::]:3", 3, "a:1", "[::]:3"},
+                 {"[\"a:1\", \"unix:/x,y\"]", 2, "a:1", "unix:/x,y"},
+                 {" [ \"[::1]:1\" ]", 1, "[::1]:1", "[::1]:1"},
+                 {"[::1]:1,[::2]:2", 2, "[::1]:1", "[::2]:2"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char variable[128];
+        (void)snprintf(variable, sizeof variable, "ATTND_SERVER_LISTEN=%s", cases[i].text);
+        cfg_config *c = good(NONE, (words){variable});
+        assert_int_equal(c->server.listen.n, cases[i].n);
+        assert_string_equal(c->server.listen.item[0], cases[i].first);
+        assert_string_equal(c->server.listen.item[cases[i].n - 1], cases[i].last);
+        cfg_free(c);
+    }
+    cfg_config *c = good((words){"--set=cors.allow_origins=*", "--set=server.allowed_hosts=*",
+                                 "--set=server.base_path=/", "--set=auth.keys_file=\"\""},
+                         (words){"ATTND_CORS_ALLOW_ORIGINS=https://a.b,http://[::1]:3000"});
+    assert_int_equal(c->cors.allow_origins.n, 1);
+    assert_string_equal(c->cors.allow_origins.item[0], "*");
+    assert_string_equal(c->server.base_path, "");
+    assert_string_equal(c->auth.keys_file, "");
+    cfg_free(c);
+    c = good((words){"--set=cors.allow_origins="}, (words){"ATTND_CORS_ALLOW_ORIGINS=https://a.b"});
+    assert_int_equal(c->cors.allow_origins.n, 0);
+    cfg_free(c);
+}
+
+static void hosts_origins_and_prefixes_are_checked(void **state)
+{
+    (void)state;
+    static const char *const right[] = {"server.allowed_hosts=a-b.c_d",
+                                        "server.allowed_hosts=10.0.0.1",
+                                        "server.allowed_hosts=[fe80::1]",
+                                        "server.base_path=/a/.b/c.",
+                                        "cors.allow_origins=http://localhost:3000",
+                                        "cors.allow_origins=https://[::1]",
+                                        "cors.allow_origins=chrome-extension://abcdef"};
+    static const char *const wrong[] = {"server.allowed_hosts=a:80",
+                                        "server.allowed_hosts=http://a",
+                                        "server.allowed_hosts=::1",
+                                        "server.allowed_hosts=a,*",
+                                        "server.allowed_hosts=[]x",
+                                        "server.base_path=a",
+                                        "server.base_path=//",
+                                        "server.base_path=/a//b",
+                                        "server.base_path=/..",
+                                        "server.base_path=/a/./b",
+                                        "server.base_path=/a?b",
+                                        "server.base_path=/%41",
+                                        "cors.allow_origins=null",
+                                        "cors.allow_origins=https://A.b",
+                                        "cors.allow_origins=https://a.b:443",
+                                        "cors.allow_origins=http://a.b:80",
+                                        "cors.allow_origins=a.b",
+                                        "cors.allow_origins=https://",
+                                        "cors.allow_origins=https://u@a.b",
+                                        "cors.allow_origins=*,https://a.b"};
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+        cfg_free(good((words){"--set", right[i]}, NONE));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        (void)bad((words){"--set", wrong[i]}, NONE, ATTN_EINVAL);
+}
+
+static void kserve_spells_its_flags_with_underscores(void **state)
+{
+    (void)state;
+    cfg_config *c =
+        good((words){"--model_name=bert", "--model_dir=/mnt/models", "--http_port=8081"},
+             (words){"ATTND_SERVER_LISTEN=a:1"});
+    assert_listen(c, "0.0.0.0:8081");
+    assert_int_equal(c->num_models, 1);
+    assert_string_equal(c->models[0].name, "bert");
+    assert_string_equal(c->models[0].path, "/mnt/models");
+    char *text = cfg_print(c);
+    assert_non_null(strstr(text, "server.listen = 0.0.0.0:8081 (flag --http_port)\n"));
+    assert_non_null(strstr(text, "models = bert=/mnt/models (flag --model_dir)\n"));
+    free(text);
+    cfg_free(c);
+    c = good((words){"--model_dir", "/mnt/models", "--listen", "a:1", "--listen", "unix:/x"}, NONE);
+    assert_string_equal(c->models[0].name, "models");
+    assert_int_equal(c->server.listen.n, 2);
+    cfg_free(c);
+    (void)bad((words){"--http_port=http"}, NONE, ATTN_EINVAL);
+    (void)bad((words){"--model_name=a"}, NONE, ATTN_ENOTFOUND);
 }
 
 static void usage_errors_are_told_from_wrong_values(void **state)
@@ -554,12 +695,21 @@ static void print_config_says_every_value_and_its_source(void **state)
     assert_int_equal(action, CFG_PRINT_CONFIG);
     (void)snprintf(want, sizeof want,
                    "server.listen = [::]:0 (flag --listen)\n"
+                   "server.base_path = \"\" (default)\n"
+                   "server.allowed_hosts = [] (default)\n"
                    "server.io_threads = 2 (default)\n"
                    "server.max_body = 256MiB (default)\n"
                    "server.max_connections = 1024 (default)\n"
                    "server.header_timeout = 10s (default)\n"
                    "server.request_timeout = 1500ms (environment ATTND_SERVER_REQUEST_TIMEOUT)\n"
+                   "server.shutdown_delay = 0s (default)\n"
                    "server.shutdown_timeout = 30s (default)\n"
+                   "auth.keys_file = \"\" (default)\n"
+                   "auth.protect_metrics = true (default)\n"
+                   "tls.certificate_file = \"\" (default)\n"
+                   "tls.key_file = \"\" (default)\n"
+                   "cors.allow_origins = [] (default)\n"
+                   "admin.enabled = false (default)\n"
                    "models = a=/m/a; c=/m/?b/c (flag --model)\n"
                    "memory.budget = 1536KiB (file %s)\n"
                    "compute.threads = 3 (flag --set)\n"
@@ -605,6 +755,9 @@ int main(void)
         WITH_DIR(a_file_that_cannot_be_read_is_named_with_the_reason),
         cmocka_unit_test(what_is_wrong_in_flags_and_variables_is_named),
         cmocka_unit_test(an_address_is_a_host_and_a_port),
+        cmocka_unit_test(lists_have_commas_or_are_json),
+        cmocka_unit_test(hosts_origins_and_prefixes_are_checked),
+        cmocka_unit_test(kserve_spells_its_flags_with_underscores),
         cmocka_unit_test(usage_errors_are_told_from_wrong_values),
         cmocka_unit_test(long_and_odd_values_are_cut_in_messages),
         cmocka_unit_test(unknown_variables_are_passed_over_with_a_warning),

@@ -91,6 +91,7 @@ static void assert_names(const attn_json *list, const char *const *names, size_t
 static void assert_default(const attn_json *v, const char *want)
 {
     char text[32];
+    want = strcmp(want, CFG_NOTHING) == 0 ? "" : want;
     const char *string;
     int64_t integer;
     bool truth;
@@ -105,6 +106,18 @@ static void assert_default(const attn_json *v, const char *want)
         (void)snprintf(text, sizeof text, "%lld", (long long)integer);
         assert_string_equal(text, want);
     }
+}
+
+/* {"anyOf": [{"type": "string"}, {"type": "array", ...}]} */
+static void assert_list(const attn_json *v, uint64_t least, uint64_t most)
+{
+    const attn_json *forms = get(v, "anyOf"), *list = attn_json_at(forms, 1);
+    assert_int_equal(attn_json_length(forms), 2);
+    assert_string(get(attn_json_at(forms, 0), "type"), "string");
+    assert_string(get(list, "type"), "array");
+    assert_string(get(get(list, "items"), "type"), "string");
+    assert_integer(get(list, "minItems"), least);
+    assert_integer(get(list, "maxItems"), most);
 }
 
 /* {"anyOf": [{"const": "auto"}, other]}: gives other. */
@@ -143,7 +156,10 @@ static void every_key_of_the_table_stands_in_the_schema_alike(void **state)
             assert_string(get(kind, "$ref"), "#/$defs/size");
         else if (strcmp(type, "DURATION") == 0)
             assert_string(get(v, "$ref"), "#/$defs/duration");
-        else if (strcmp(type, "ADDRESS") == 0)
+        else if (strcmp(type, "ADDRESSES") == 0 || strcmp(type, "HOSTS") == 0 ||
+                 strcmp(type, "ORIGINS") == 0)
+            assert_list(v, KEYS[i].least, KEYS[i].most);
+        else if (strcmp(type, "PREFIX") == 0 || strcmp(type, "FILE_NAME") == 0)
             assert_string(get(v, "type"), "string");
         else if (strcmp(type, "BOOLEAN") == 0)
             assert_string(get(v, "type"), "boolean");

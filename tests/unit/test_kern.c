@@ -420,6 +420,18 @@ static void product_agrees_with_plain_sums_and_stays_in_its_tile(void **state)
     }
 }
 
+static void a_product_without_columns_writes_nothing(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
+        float a[8] = {0}, b[1] = {0}, c[2] = {3.0F, 4.0F};
+        attn_kernels.product(
+            &(attn_product){.m = 2, .n = 0, .k = 4, .a = a, .lda = 4, .b = b, .c = c, .ldc = 1});
+        assert_true(c[0] == 3.0F && c[1] == 4.0F);
+    }
+}
+
 static void a_product_cut_at_row_blocks_has_the_same_bits(void **state)
 {
     enum { M = 101, N = 64, K = 333 };
@@ -539,6 +551,7 @@ int main(void)
         cmocka_unit_test(norm_may_overwrite_what_it_reads),
         cmocka_unit_test(all_finite_sees_one_bad_value_anywhere),
         cmocka_unit_test(product_agrees_with_plain_sums_and_stays_in_its_tile),
+        cmocka_unit_test(a_product_without_columns_writes_nothing),
         cmocka_unit_test(a_product_cut_at_row_blocks_has_the_same_bits),
         cmocka_unit_test(packing_in_pieces_is_packing_at_once),
         cmocka_unit_test(unknown_levels_are_refused_by_name),

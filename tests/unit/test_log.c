@@ -6,9 +6,11 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <regex.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -208,6 +210,97 @@ static void lines_of_threads_do_not_mix(void **state)
     assert_int_equal(lines, 800);
 }
 
+/* --- nobody takes the lines: a call that waited would end the test by SIGALRM --- */
+
+static int real_stderr;
+
+static void stderr_is(int fd)
+{
+    if (real_stderr == 0)
+        real_stderr = dup(STDERR_FILENO);
+    assert_int_equal(dup2(fd, STDERR_FILENO), STDERR_FILENO);
+    srv_log_init(SRV_LOG_INFO, true);
+    (void)alarm(20);
+}
+
+static void stderr_is_back(void)
+{
+    (void)alarm(0);
+    assert_int_equal(dup2(real_stderr, STDERR_FILENO), STDERR_FILENO);
+}
+
+static void log_six_kilobytes(void)
+{
+    static char text[1001];
+    memset(text, 'x', sizeof text - 1);
+    srv_log(SRV_LOG_INFO, "long", "m",
+            (const srv_log_field[]){SRV_STR("a", text), SRV_STR("b", text), SRV_STR("c", text),
+                                    SRV_STR("d", text), SRV_STR("e", text), SRV_STR("f", text)},
+            6);
+}
+
+static size_t empty(int fd)
+{
+    size_t n = 0;
+    ssize_t got;
+    while (n < sizeof captured - 1 && (got = read(fd, captured + n, sizeof captured - 1 - n)) > 0)
+        n += (size_t)got;
+    captured[n] = '\0';
+    return n;
+}
+
+static void a_pipe_that_nobody_reads_loses_lines_and_says_so(void **state)
+{
+    int fd[2];
+    uint64_t before = srv_log_lost();
+    (void)state;
+
+    assert_int_equal(pipe(fd), 0);
+    assert_int_equal(fcntl(fd[0], F_SETFL, O_NONBLOCK), 0);
+    stderr_is(fd[1]);
+    for (int i = 0; i < 100; i++) /* over 600 KB, a pipe has 64 */
+        log_six_kilobytes();
+    uint64_t lost = srv_log_lost() - before;
+    assert_in_range(lost, 80, 99);
+    (void)empty(fd[0]);
+    log_one();
+    stderr_is_back();
+    assert_int_equal(srv_log_lost() - before, lost);
+    (void)empty(fd[0]);
+    char expected[64];
+    (void)snprintf(expected, sizeof expected, "\"event\":\"log\",\"lines\":%d}\n{", (int)lost);
+    assert_non_null(strstr(captured, expected)); /* and then the line itself */
+    assert_true(captured[0] == '{' || strncmp(captured, "\n{", 2) == 0);
+    assert_non_null(strstr(captured, "\"status\":200"));
+    (void)close(fd[0]);
+    (void)close(fd[1]);
+}
+
+static void a_reader_that_left_and_a_full_disk_are_no_end(void **state)
+{
+    int fd[2], full = open("/dev/full", O_WRONLY);
+    uint64_t before = srv_log_lost();
+    (void)state;
+
+    (void)signal(SIGPIPE, SIG_IGN); /* as the daemon has it */
+    assert_int_equal(pipe(fd), 0);
+    (void)close(fd[0]);
+    stderr_is(fd[1]);
+    log_one();
+    stderr_is_back();
+    (void)close(fd[1]);
+    assert_int_equal(srv_log_lost() - before, 1);
+    if (full < 0) {
+        printf("skipped: a full disk: there is no /dev/full\n");
+        return;
+    }
+    stderr_is(full);
+    log_one();
+    stderr_is_back();
+    (void)close(full);
+    assert_int_equal(srv_log_lost() - before, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +311,8 @@ int main(void)
         cmocka_unit_test(a_line_too_long_stays_well_formed),
         cmocka_unit_test(levels_above_the_chosen_one_are_silent),
         cmocka_unit_test(lines_of_threads_do_not_mix),
+        cmocka_unit_test(a_pipe_that_nobody_reads_loses_lines_and_says_so),
+        cmocka_unit_test(a_reader_that_left_and_a_full_disk_are_no_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static attn_budget budget;
 
 static srv_metrics *start(void)
 {
-    const srv_metrics_options o = {routes, 3, &budget, 2, 4096, 3, build, 2};
+    const srv_metrics_options o = {routes, 3, &budget, 3, build, 2};
     srv_metrics *m = NULL;
 
     attn_budget_init(&budget, 1000);
@@ -45,7 +45,14 @@ static srv_metrics *start(void)
 
 static char *print(const srv_metrics *m, size_t *n)
 {
-    const srv_metrics_now now = {.ready = true, .waiting = 5, .running = 1};
+    const srv_metrics_now now = {.ready = true,
+                                 .waiting = 5,
+                                 .running = 1,
+                                 .models = 2,
+                                 .weights_bytes = 4096,
+                                 .reloads = 7,
+                                 .failed_reloads = 3,
+                                 .lost_log_lines = 9};
     char *text = srv_metrics_print(m, &now, n);
     assert_non_null(text);
     return text;
@@ -87,6 +94,9 @@ static void gauges_are_read_when_they_are_printed(void **state)
     expect(m, "attnd_requests_waiting", 5);
     expect(m, "attnd_requests_running", 1);
     expect(m, "attnd_weights_bytes", 4096);
+    expect(m, "attnd_reloads_total{result=\"success\"}", 7);
+    expect(m, "attnd_reloads_total{result=\"failure\"}", 3);
+    expect(m, "attnd_log_lines_lost_total", 9);
     expect(m, "attnd_memory_budget_bytes", 1000);
     expect(m, "attnd_memory_used_bytes", 0);
     assert_int_equal(attn_budget_reserve(&budget, 17, NULL), ATTN_OK);
