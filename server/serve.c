@@ -62,9 +62,34 @@ static attn_status load(loaded *l, const cfg_config *c, attn_error *err)
     return srv_models_new(&l->app.models, c->models, c->num_models, &srv_signals_end, err);
 }
 
+static size_t weights_bytes(const loaded *l)
+{
+    return srv_models_get_figures(l->app.models).weights_bytes;
+}
+
+/* What a container should be allowed: weights, what requests may take, and what no budget counts: the process
+ * itself (40 MiB at the most, measured under a mixture of requests), and the library's memory for a connection
+ * that is sending, of which half is in use at a time. */
+static uint64_t memory_to_give(const loaded *l, const cfg_config *c)
+{
+    enum { PROCESS_BYTES = 48 << 20, SENDING_BYTES = 64 << 10 };
+    return weights_bytes(l) + l->app.budget.limit + PROCESS_BYTES +
+           (uint64_t)c->server.max_connections * SENDING_BYTES;
+}
+
 static void log_start(const loaded *l, const cfg_config *c)
 {
     const char *was = srv_blas_repaired_from();
+
+    if (memory_to_give(l, c) > l->limits.memory)
+        srv_log(SRV_LOG_WARN, "memory",
+                "weights, budget and connections may take more memory than there is: set a smaller "
+                "memory.budget",
+                (srv_log_field[]){SRV_INT("may_take_bytes", memory_to_give(l, c)),
+                                  SRV_INT("limit_bytes", l->limits.memory),
+                                  SRV_INT("memory_budget_bytes", l->app.budget.limit),
+                                  SRV_INT("weights_bytes", weights_bytes(l))},
+                4);
 
     for (size_t i = 0; i < cfg_warning_count(c); i++)
         srv_log(SRV_LOG_WARN, "config", cfg_warning(c, i), NULL, 0);
@@ -373,6 +398,11 @@ int srv_check_config(const cfg_config *c)
             (double)l.app.budget.limit / 1048576.0,
             (double)srv_models_get_figures(l.app.models).weights_bytes / 1048576.0,
             (double)l.limits.memory / 1048576.0);
+        (void)printf(
+            "memory limit to give: %" PRIu64 " MiB (weights, budget, process and connections)%s\n",
+            (memory_to_give(&l, c) >> 20) + 1,
+            memory_to_give(&l, c) > l.limits.memory ? "; there is less: set a smaller memory.budget"
+                                                    : "");
         for (size_t i = 0; i < cfg_warning_count(c); i++)
             (void)printf("warning: %s\n", cfg_warning(c, i));
     }

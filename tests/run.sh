@@ -1,8 +1,8 @@
 #!/bin/bash
 # Runs every test program of a build folder and adds them up: tests/run.sh [--all] BUILD [NAME...]
 # A program is a cmocka group (or several); what it skips it says itself, with the reason. With --all the
-# example clients run, what is installed is looked at, the stored numbers are compared once more with each kind of
-# kernels, and the programs for arm64 run too.
+# example clients run, what is installed is looked at, the image and what stands around it is run, the stored
+# numbers are compared once more with each kind of kernels, and the programs for arm64 run too.
 set -u
 all=
 if [ "${1:-}" = --all ]; then all=yes; shift; fi
@@ -78,20 +78,33 @@ openapi() {
     esac
 }
 
-# A folder whose run.sh says "ok", "FAIL" or "skipped" a line: the example clients, what is installed.
-script() {
-    local rc
-    tests/$1/run.sh "$build" >"$log" 2>&1
+# A script that says "ok", "FAIL" or "skipped" a line: the example clients, what is installed.
+script() { # FOLDER [ARGUMENT...]
+    local rc folder=$1
+    shift
+    tests/$folder/run.sh "$build" "$@" >"$log" 2>&1
     rc=$?
-    [ $rc -eq 0 ] || grep -q '^FAIL' "$log" || echo "FAIL $1: exit $rc" >>"$log"
+    [ $rc -eq 0 ] || grep -q '^FAIL' "$log" || echo "FAIL $folder: exit $rc" >>"$log"
     passed=$((passed + $(grep -c '^ok ' "$log"))) failed=$((failed + $(grep -c '^FAIL' "$log")))
     cat "$log"
+}
+
+# The fuzz targets: what they have met, and with clang's fuzzer half a minute more of each.
+fuzzing() {
+    script fuzz
+    if [ -d build-fuzz ]; then
+        FUZZ_SECONDS=${FUZZ_SECONDS:-30} script fuzz build-fuzz
+    else
+        echo "skipped: fuzzing: clang with libFuzzer (libclang-rt-dev) is not installed; inputs were replayed"
+    fi
 }
 
 if [ $# -gt 0 ]; then names=("$@"); else names=($(programs)); fi
 for n in "${names[@]}"; do run "$n"; done
 [ -z "$all" ] || script clients
 [ -z "$all" ] || script package
+[ -z "$all" ] || fuzzing
+[ -z "$all" ] || script docker
 [ -z "$all" ] || openapi
 [ -z "$all" ] || each_kind_of_kernels
 # OpenBLAS has kernels of its own for each processor, and some make more of a row's company than others.

@@ -169,6 +169,8 @@ static void check_takes_what_serve_takes(void **state)
     contains(c.out, "layer 0: d_model 16");
     assert_null(strstr(c.out, "layer 1: "));
     contains(c.out, "memory: 3.0 MiB for requests");
+    /* 3 for requests, 48 for the process, 7/16 for connections, 11 KiB of weights */
+    contains(c.out, "memory limit to give: 52 MiB (weights, budget, process and connections)\n");
     contains(c.out, "threads: 2 ");
     contains(c.out, "bodies up to 2097152 bytes");
     command_free(&c);
@@ -176,6 +178,9 @@ static void check_takes_what_serve_takes(void **state)
                                 "--set=compute.threads=1"));
     contains(c.out, "memory: 5.0 MiB for requests");
     contains(c.out, "threads: 1 ");
+    command_free(&c);
+    c = command_succeed(COMMAND("check", "--config", file, "--set", "memory.budget=1048576GiB"));
+    contains(c.out, "connections); there is less: set a smaller memory.budget\n");
     command_free(&c);
     close(fd);
     free(text);
