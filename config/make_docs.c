@@ -1,5 +1,5 @@
-/* Prints what documents say of the flags and keys, from their table: the list of keys for attnd.json(5), or the
- * tables of the completion for bash. Runs while attnd is built. */
+/* Prints what documents say of the flags and keys, from their table: attnd.json(5) made whole, from its text on
+ * standard input, or the tables of the completion for bash. Runs while attnd is built. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -105,14 +105,8 @@ static void print_number(const char *kind, uint64_t n)
             n /= 1024;
         printf("%" PRIu64 " %s", n, sizes[u]);
     } else if (strcmp(kind, "DURATION") == 0) {
-        bool days = n > 0 && n % CFG_DAY == 0, seconds = n > 0 && n % 1000 == 0;
-        printf("%" PRIu64 " %s",
-               days      ? n / CFG_DAY
-               : seconds ? n / 1000
-                         : n,
-               days      ? "d"
-               : seconds ? "s"
-                         : "ms");
+        uint64_t unit = n == 0 || n % 1000 != 0 ? 1 : n % 60000 != 0 ? 1000 : 60000;
+        printf("%" PRIu64 " %s", n / unit, unit == 1 ? "ms" : unit == 1000 ? "s" : "min");
     } else {
         printf("%" PRIu64, n);
     }
@@ -141,23 +135,54 @@ static void print_type(const char *type, uint64_t least, uint64_t most)
     }
 }
 
-static void print_man(void)
+static void print_item(size_t i)
 {
-    for (size_t i = 0; i < N_KEYS; i++) {
-        bool none = KEYS[i].fallback[0] == '\0' || strcmp(KEYS[i].fallback, "\"\"") == 0;
-        printf(".It Cm %s Pq %s\n", KEYS[i].path, none ? "none" : KEYS[i].fallback);
-        print_sentence(KEYS[i].help, strncmp(KEYS[i].type, "LOG_", 4) != 0); /* those are values */
-        print_type(KEYS[i].type, KEYS[i].least, KEYS[i].most);
+    bool none = KEYS[i].fallback[0] == '\0' || strcmp(KEYS[i].fallback, "\"\"") == 0;
+
+    printf(".It Cm %s Pq %s\n", KEYS[i].path, none ? "none" : KEYS[i].fallback);
+    print_type(KEYS[i].type, KEYS[i].least, KEYS[i].most);
+}
+
+/* Copies the manual. A line "@KEY@" is the key, whose text follows; at "@@" come the keys that had no line, with
+ * their help. */
+static bool print_man(void)
+{
+    bool seen[N_KEYS] = {false};
+    char line[256], name[256];
+
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        size_t i = 0;
+        if (strcmp(line, "@@\n") == 0) {
+            for (i = 0; i < N_KEYS; i++) {
+                if (!seen[i]) {
+                    print_item(i);
+                    print_sentence(KEYS[i].help,
+                                   strncmp(KEYS[i].type, "LOG_", 4) != 0); /* values */
+                }
+            }
+        } else if (sscanf(line, "@%255[^@]@", name) == 1) {
+            while (i < N_KEYS && strcmp(KEYS[i].path, name) != 0)
+                i++;
+            if (i == N_KEYS) {
+                (void)fprintf(stderr, "the manual has the key %s, which is none\n", name);
+                return false;
+            }
+            seen[i] = true;
+            print_item(i);
+        } else {
+            (void)fputs(line, stdout);
+        }
     }
+    return true;
 }
 
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "bash") == 0)
         print_bash();
-    else if (argc == 2 && strcmp(argv[1], "man") == 0)
-        print_man();
-    else
+    else if (argc != 2 || strcmp(argv[1], "man") != 0)
         return 2;
+    else if (!print_man())
+        return 1;
     return fflush(stdout) == 0 ? 0 : 1;
 }

@@ -370,7 +370,7 @@ static attn_status fail_beyond(const attn_tensor *t, walk *w, size_t first, cons
 static attn_status convert(stream *s, const attn_tensor *t, float *out, attn_error *err)
 {
     _Alignas(8) unsigned char chunk[CHUNK_BYTES];
-    float column[CHUNK_BYTES / 2];
+    float column[CHUNK_BYTES / 2] = {0};
     const size_t size = attn_dtype_size(t->dtype), most = sizeof chunk / size;
     size_t n = 0;
     walk w;

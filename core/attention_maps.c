@@ -115,7 +115,7 @@ static void pool_row(const attn_options *o, const float *x, size_t n, size_t blo
 /* Is cell a kept rather than cell b? */
 static bool above(const float *x, size_t a, size_t b)
 {
-    return x[a] > x[b] || (x[a] == x[b] && a < b);
+    return x[a] > x[b] || (a < b && x[a] == x[b]);
 }
 
 /* keys[0 .. n) is a heap whose root is the first to go, but for the one at `at`. */

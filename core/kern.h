@@ -39,6 +39,33 @@ typedef struct {
     float *max, *sum, *factor; /* [rows] */
 } attn_softmax;
 
+/* What a feed-forward layer does to each number: x Phi(x) with the normal distribution's Phi, exact or by
+ * the hyperbolic tangent (Hendrycks and Gimpel 2016, arXiv 1606.08415); max(x, 0); x / (1 + exp(-x)). */
+typedef enum { ATTN_GELU, ATTN_GELU_TANH, ATTN_RELU, ATTN_SILU } attn_activation;
+
+/* x = activation(x), times gate where there is one. GELU and SILU are right to 1e-7 of |x| or of 1, the larger; NaN
+ * stays. An element's bits do not depend on its place. */
+typedef struct {
+    attn_activation kind;
+    float *x; /* rows of n, row stride ld */
+    size_t rows, n, ld;
+    const float *gate; /* laid out like x, or NULL */
+    size_t gate_ld;
+} attn_activate;
+
+/* sum = x + add; out = (sum - mean) / sqrt(variance + eps) * weight + bias, row by row (Ba, Kiros and Hinton 2016,
+ * arXiv 1607.06450). Rows of n lie behind each other in all of them. */
+typedef struct {
+    float *out;
+    float *sum; /* may be x; NULL = not wanted */
+    const float *x;
+    const float *add; /* may be out; NULL = zeros */
+    size_t rows, n;
+    const float *weight;
+    const float *bias; /* or NULL */
+    float eps;
+} attn_norm;
+
 typedef struct {
     const char *isa;
     size_t panel, lanes;
@@ -55,6 +82,8 @@ typedef struct {
     void (*end_streams)(void);
     void (*scale_add)(float *out, const float *x, size_t n,
                       float factor); /* out = factor out + x */
+    void (*activate)(const attn_activate *a);
+    void (*norm)(const attn_norm *m);
     void (*transpose)(float *out, size_t out_stride, const float *in, size_t in_stride, size_t rows,
                       size_t columns); /* out[c][r] = in[r][c] */
     bool (*all_finite)(const float *x, size_t n);

@@ -109,6 +109,9 @@ enum { LANES = 8, PANEL = 16, CHUNK_FLOATS = 4096, CHAINS = 12 };
 #define SUB(a, b)           _mm256_sub_ps(a, b)
 #define MUL(a, b)           _mm256_mul_ps(a, b)
 #define MAX(x, acc)         _mm256_max_ps(x, acc) /* gives operand two on NaN */
+#define MIN(a, b)           _mm256_min_ps(a, b)
+#define ABS(v)              _mm256_andnot_ps(_mm256_set1_ps(-0.0F), v)
+#define DIV(a, b)           _mm256_div_ps(a, b)
 #define EXP(x)              exp_negative(x)
 #define MAX_OF(v)           max_of(v)
 #define SUM_OF(v)           sum_of(v)
@@ -118,6 +121,8 @@ enum { LANES = 8, PANEL = 16, CHUNK_FLOATS = 4096, CHAINS = 12 };
 #include "kern_tile.h"
 
 #include "kern_rows.h"
+
+#include "kern_layer.h"
 
 void attn_kern_init_avx2(attn_kern *k)
 {

@@ -99,6 +99,9 @@ enum { LANES = 16, PANEL = 64, CHUNK_FLOATS = 65536, CHAINS = 16 };
 #define SUB(a, b)           _mm512_sub_ps(a, b)
 #define MUL(a, b)           _mm512_mul_ps(a, b)
 #define MAX(x, acc)         _mm512_max_ps(x, acc) /* gives operand two on NaN */
+#define MIN(a, b)           _mm512_min_ps(a, b)
+#define ABS(v)              _mm512_abs_ps(v)
+#define DIV(a, b)           _mm512_div_ps(a, b)
 #define EXP(x)              exp_negative(x)
 #define MAX_OF(v)           _mm512_reduce_max_ps(v)
 #define SUM_OF(v)           _mm512_reduce_add_ps(v)
@@ -108,6 +111,8 @@ enum { LANES = 16, PANEL = 64, CHUNK_FLOATS = 65536, CHAINS = 16 };
 #include "kern_tile.h"
 
 #include "kern_rows.h"
+
+#include "kern_layer.h"
 
 void attn_kern_init_avx512(attn_kern *k)
 {

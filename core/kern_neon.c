@@ -87,6 +87,9 @@ enum { LANES = 4, PANEL = 16, CHUNK_FLOATS = 4096, CHAINS = 16 };
 #define SUB(a, b)           vsubq_f32(a, b)
 #define MUL(a, b)           vmulq_f32(a, b)
 #define MAX(x, acc)         vmaxnmq_f32(x, acc)
+#define MIN(a, b)           vminq_f32(a, b)
+#define ABS(v)              vabsq_f32(v)
+#define DIV(a, b)           vdivq_f32(a, b)
 #define EXP(x)              exp_negative(x)
 #define MAX_OF(v)           vmaxnmvq_f32(v)
 #define SUM_OF(v)           vaddvq_f32(v)
@@ -103,6 +106,8 @@ INLINE float32x4_t broadcast(const float *p)
 #include "kern_tile.h"
 
 #include "kern_rows.h"
+
+#include "kern_layer.h"
 
 void attn_kern_init_neon(attn_kern *k)
 {

@@ -49,6 +49,52 @@ static void scale_add_ref(float *out, const float *x, size_t n, float factor)
         out[i] = factor * out[i] + x[i];
 }
 
+static double activated(attn_activation kind, double x)
+{
+    static const double inverse_root_2 = 0.70710678118654752, root_2_by_pi = 0.79788456080286536;
+
+    switch (kind) {
+    case ATTN_GELU:
+        return 0.5 * x * erfc(-x * inverse_root_2);
+    case ATTN_GELU_TANH:
+        return 0.5 * x * (1.0 + tanh(root_2_by_pi * (x + 0.044715 * x * x * x)));
+    case ATTN_RELU:
+        return x < 0.0 ? 0.0 : x;
+    default:
+        return x / (1.0 + exp(-x));
+    }
+}
+
+static void activate_ref(const attn_activate *a)
+{
+    for (size_t r = 0; r < a->rows; r++) {
+        float *x = a->x + r * a->ld;
+        for (size_t i = 0; i < a->n; i++) {
+            x[i] = (float)activated(a->kind, (double)x[i]);
+            if (a->gate != NULL)
+                x[i] *= a->gate[r * a->gate_ld + i];
+        }
+    }
+}
+
+static void norm_ref(const attn_norm *m)
+{
+    for (size_t r = 0; r < m->rows; r++) {
+        float *out = m->out + r * m->n, *sum = m->sum != NULL ? m->sum + r * m->n : out;
+        double mean = 0.0, variance = 0.0;
+        for (size_t i = 0; i < m->n; i++) {
+            sum[i] = m->x[r * m->n + i] + (m->add != NULL ? m->add[r * m->n + i] : 0.0F);
+            mean += (double)sum[i] / (double)m->n;
+        }
+        for (size_t i = 0; i < m->n; i++)
+            variance += ((double)sum[i] - mean) * ((double)sum[i] - mean) / (double)m->n;
+        double factor = 1.0 / sqrt(variance + (double)m->eps);
+        for (size_t i = 0; i < m->n; i++)
+            out[i] = (float)(((double)sum[i] - mean) * factor * (double)m->weight[i] +
+                             (m->bias != NULL ? (double)m->bias[i] : 0.0));
+    }
+}
+
 static void nothing(void)
 {
 }
@@ -102,6 +148,8 @@ void attn_kern_init_ref(attn_kern *k)
         .stream = scale_ref,
         .end_streams = nothing,
         .scale_add = scale_add_ref,
+        .activate = activate_ref,
+        .norm = norm_ref,
         .transpose = attn_transpose_plain,
         .all_finite = all_finite_ref,
         .fma_burst = fma_burst_ref,

@@ -4,19 +4,17 @@
 #define ATTN_KERN_UNROLL_H
 
 #if defined(__clang__) /* which passes over gcc's pragma */
-#define UNROLL   _Pragma("clang loop unroll(full)")
-#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
+#define UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define UNROLL   _Pragma("GCC unroll 16")
-#define UNROLL_4 _Pragma("GCC unroll 4")
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-/* What a kern_<isa>.c file gives the table, after kern_tile.h and kern_rows.h. */
+/* What a kern_<isa>.c file gives the table, after kern_tile.h, kern_rows.h and kern_layer.h. */
 #define KERN_TABLE(name)                                                                           \
     .isa = (name), .panel = PANEL, .lanes = LANES, .row_block = 1, .product = product,             \
     .softmax = softmax, .scale = scale, .stream = stream, .end_streams = end_streams,              \
-    .scale_add = scale_add, .transpose = transpose, .all_finite = all_finite,                      \
-    .fma_burst = fma_burst
+    .scale_add = scale_add, .activate = activate, .norm = norm, .transpose = transpose,            \
+    .all_finite = all_finite, .fma_burst = fma_burst
 
 #endif

@@ -93,7 +93,7 @@ static const char *tail(const char *name)
 {
     enum { LONGEST = 63 };
     size_t n = strlen(name);
-    return n > LONGEST ? name + n - LONGEST : name;
+    return n > LONGEST ? name + (n - LONGEST) : name;
 }
 
 void attn_describe_nearest(const attn_archive *a, const char *wanted, char *out, size_t size)

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "layout.h"
+#include "encoder_private.h"
 
 enum { MAX_CONFIG_BYTES = 16 << 20 };
 
@@ -23,6 +23,8 @@ struct attn_model {
     const char *family;
     model_layer *layer;
     size_t layers;
+    attn_encoder *encoder; /* or NULL, and why: */
+    char *no_encoder;
     char **warning;
     size_t warnings;
 };
@@ -89,6 +91,31 @@ static attn_status load_layers(attn_model *m, const attn_archive *a, const attn_
     return ATTN_OK;
 }
 
+/* What surrounds the layers, where all of them are there. Without it the model still has its layers. */
+static attn_status load_encoder(attn_model *m, const attn_archive *a, const attn_plan *plan,
+                                const attn_config *config, bool all, attn_error *err)
+{
+    attn_error why = {0};
+    const attn_layer **layers = calloc(m->layers, sizeof *layers);
+
+    if (layers == NULL)
+        return attn_fail(err, ATTN_ENOMEM, "%s: not enough memory for the encoder", m->path);
+    for (size_t i = 0; i < m->layers; i++)
+        layers[i] = m->layer[i].layer;
+    attn_status rc =
+        all ? attn_encoder_load(&m->encoder, a, plan, m->path, config, layers, &why)
+            : attn_fail(&why, ATTN_EINVAL,
+                        "%s: only some layers are loaded; an encoder needs all of them", m->path);
+    free(layers);
+    if (rc == ATTN_ENOMEM || rc == ATTN_EIO)
+        return attn_fail(err, rc, "%s", why.text);
+    if (rc == ATTN_OK)
+        return ATTN_OK;
+    m->no_encoder = strdup(why.text);
+    return m->no_encoder != NULL ? ATTN_OK
+                                 : attn_fail(err, ATTN_ENOMEM, "%s: not enough memory", m->path);
+}
+
 attn_status attn_model_load(attn_model **out, const attn_model_options *options, attn_error *err)
 {
     attn_status rc = ATTN_OK;
@@ -115,12 +142,14 @@ attn_status attn_model_load(attn_model **out, const attn_model_options *options,
                        attn_json_type_name(document));
     if (rc != ATTN_OK)
         goto done;
-    rc = attn_plan_make(&plan, archive, options->path, &(attn_config){document, config_file},
-                        options->layout, err);
+    attn_config config = {document, config_file};
+    rc = attn_plan_make(&plan, archive, options->path, &config, options->layout, err);
     if (rc == ATTN_OK)
         rc = choose(m, &plan, options, err);
     if (rc == ATTN_OK)
         rc = load_layers(m, archive, &plan, options->cancel, err);
+    if (rc == ATTN_OK)
+        rc = load_encoder(m, archive, &plan, &config, options->layers == NULL, err);
     if (rc == ATTN_OK) {
         m->family = plan.family;
         m->warning = plan.warning;
@@ -184,6 +213,8 @@ void attn_model_free(attn_model *m)
     }
     for (size_t i = 0; i < m->warnings; i++)
         free(m->warning[i]);
+    attn_encoder_free(m->encoder);
+    free(m->no_encoder);
     free(m->layer);
     free(m->warning);
     free(m->name);
@@ -232,13 +263,20 @@ const char *attn_model_layer_position(const attn_model *m, size_t i)
     return s->alibi ? "alibi" : "none";
 }
 
+const attn_encoder *attn_model_encoder(const attn_model *m, const char **reason)
+{
+    if (reason != NULL)
+        *reason = m->no_encoder != NULL ? m->no_encoder : "the model is attention layers alone";
+    return m->encoder;
+}
+
 size_t attn_model_weights_bytes(const attn_model *m)
 {
     size_t bytes = 0;
 
     for (size_t i = 0; i < m->layers; i++)
         bytes += m->layer[i].owned ? attn_layer_bytes(m->layer[i].layer) : 0;
-    return bytes;
+    return bytes + (m->encoder != NULL ? attn_encoder_bytes(m->encoder) : 0);
 }
 
 size_t attn_model_warning_count(const attn_model *m)

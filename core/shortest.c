@@ -183,7 +183,7 @@ static inline char *print(char *p, float x)
      * compilers make branches of these. No end of an interval, (2c +- 1) * 2^(q-1), is a multiple
      * of 10^(k+1), as q - 1 < k + 1 <= 0: it does not matter to whom the ends belong. */
     uint64_t below_misses = half_step - part, above_misses = part + half_step - one;
-    uint64_t neither = (uint64_t)((int64_t)(below_misses & above_misses) >> 63);
+    uint64_t neither = 0 - ((below_misses & above_misses) >> 63);
     tens += ~above_misses >> 63;
     /* The last digit is rounded to nearest, to even between two: + 1/2, less a hair if even. */
     uint64_t last = part * 10;

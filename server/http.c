@@ -377,7 +377,10 @@ static mhd_result on_request(void *cls, struct MHD_Connection *mhd, const char *
         return MHD_NO; /* no memory: said by on_line() */
     if (x->step == SRV_AT_HEADER) {
         x->step = SRV_AT_BODY;
-        return begin(x, method, version);
+        mhd_result rc = begin(x, method, version);
+        /* Left to itself the library asks for the body that is not there, and takes the next request for it. */
+        bool at_once = rc == MHD_YES && x->expects_continue && !x->has_body;
+        return at_once ? answer(x) : rc;
     }
     if (*n > 0) {
         mhd_result rc = take_body(x, data, *n);
@@ -629,6 +632,11 @@ attn_status srv_http_start(srv_http **out, const srv_http_options *o, attn_error
     }
     *out = h;
     return ATTN_OK;
+}
+
+bool srv_http_adopt(srv_http *h, int fd)
+{
+    return srv_conns_adopt(h->conns, fd);
 }
 
 const char *srv_http_url(const srv_http *h, size_t i)

@@ -110,6 +110,10 @@ const char *srv_http_library_version(void); /* of libmicrohttpd, at run time */
 /* "http://127.0.0.1:41234" or "unix:/PATH": the real address of each listener; NULL = there is no such one. */
 const char *srv_http_url(const srv_http *h, size_t i);
 
+/* Serves a connected stream socket as if it had been accepted, from any thread; it is closed in any case. False: every
+ * connection is in use, or there is no memory. */
+bool srv_http_adopt(srv_http *h, int fd);
+
 /* Shutdown in steps: drain makes each answer say Connection: close, and all else goes on; quiesce closes the listening
  * sockets, and who was connected before that is served; wait returns when no exchange is left and none has come for a
  * moment, or timeout_ms has passed, and how many are left; stop waits like that, then ends all and returns how many

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "server/log.h"
@@ -17,7 +18,8 @@ enum {
     TICK_MS = 250,
     LINGER_MS = 1000,     /* a client that was cut has so long to read the answer */
     COMPLAINT_MS = 1000,  /* a full house is said once a second at most */
-    CLOSING_MS = 50,      /* for those who are just connecting when the listening sockets close */
+    CLOSING_MS = 50,      /* for those who are just connecting when the listening sockets close, */
+    NEAR_MS = 2,          /* and for those on this machine */
     CLOSING_ROUNDS = 64,  /* if the system should not refuse the others */
     SETTLE_MS = 100,      /* a client that was just accepted or answered may be sending */
     ACCEPT_AT_A_TIME = 64 /* then a look at the clocks */
@@ -157,13 +159,37 @@ static bool accept_some(srv_conns *c, int listen_fd)
     return true;
 }
 
+bool srv_conns_adopt(srv_conns *c, int fd)
+{
+    const struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+    (void)pthread_mutex_lock(&c->lock);
+    bool room = !c->quiesced && c->accepted < c->o.max_connections;
+    c->accepted += room;
+    c->last_ms = srv_now_ms();
+    (void)pthread_mutex_unlock(&c->lock);
+    if (!room) {
+        (void)close(fd);
+        return false;
+    }
+    if (c->o.add(c->o.arg, fd, (const struct sockaddr *)&addr, sizeof addr))
+        return true;
+    drop_one(c);
+    return false;
+}
+
 /* Nobody who is connected by now is lost. */
 static void close_listeners(srv_conns *c)
 {
     srv_listeners *l = c->o.listeners;
-    int64_t until = srv_now_ms() + CLOSING_MS;
+    int64_t wait_ms = NEAR_MS;
 
     srv_listeners_refuse(l);
+    for (size_t i = 0; i < l->n; i++) {
+        if (!l->item[i].adopted && !l->item[i].local && !l->item[i].loopback)
+            wait_ms = CLOSING_MS;
+    }
+    int64_t until = srv_now_ms() + wait_ms;
     for (int round = 0; round < CLOSING_ROUNDS; round++) {
         struct pollfd fds[SRV_MAX_LISTENERS];
         nfds_t n = 0;

@@ -92,6 +92,7 @@ ATTN_NODISCARD attn_status srv_conns_new(srv_conns **out, const srv_conns_option
                                          attn_error *err);
 ATTN_NODISCARD attn_status srv_conns_start(srv_conns *c,
                                            attn_error *err); /* from here on it accepts */
+bool srv_conns_adopt(srv_conns *c, int fd);                  /* as srv_http_adopt() */
 void srv_conns_quiesce(
     srv_conns *c); /* after start; returns when the listening sockets are closed */
 /* For how long there may yet be a request from who is connected: 0 when there is nobody, or when nobody came, no

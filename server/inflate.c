@@ -111,12 +111,15 @@ static attn_status decode(srv_inflate *z, bool *full, attn_error *err)
     size_t n = PIECE - z->stream.avail_out;
 
     *full = z->stream.avail_out == 0;
-    if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
-        return fail_data(z, result, err);
     z->ended = result == Z_STREAM_END;
     z->out += n;
     ATTN_TRY(check_size(z, err));
-    return n > 0 ? z->sink(z->sink_arg, (const char *)z->piece, n, err) : ATTN_OK;
+    if (n >
+        0) /* what stands in front of damage, too: what is told first does not depend on the pieces */
+        ATTN_TRY(z->sink(z->sink_arg, (const char *)z->piece, n, err));
+    if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
+        return fail_data(z, result, err);
+    return ATTN_OK;
 }
 
 attn_status srv_inflate_feed(srv_inflate *z, const char *bytes, size_t n, attn_error *err)

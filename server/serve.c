@@ -5,6 +5,7 @@
 #include <malloc.h>
 #endif
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "core/cpu.h"
 #include "core/gemm.h"
 #include "core/kern.h"
+#include "server/access.h"
 #include "server/app.h"
 #include "server/blas_start.h"
 #include "server/clock.h"
@@ -30,6 +32,7 @@ typedef struct {
     srv_metrics_label build[6];
     srv_route_table table;
     srv_access *access;
+    atomic_bool refused; /* keys or certificate, at the last reload */
 } loaded;
 
 static void unload(loaded *l)
@@ -59,14 +62,19 @@ static attn_status load(loaded *l, const cfg_config *c, attn_error *err)
     return srv_models_new(&l->app.models, c->models, c->num_models, &srv_signals_end, err);
 }
 
+static size_t weights_bytes(const loaded *l)
+{
+    return srv_models_get_figures(l->app.models).weights_bytes;
+}
+
 /* What a container should be allowed: weights, what requests may take, and what no budget counts: the process
  * itself (40 MiB at the most, measured under a mixture of requests), and the library's memory for a connection
  * that is sending, of which half is in use at a time. */
 static uint64_t memory_to_give(const loaded *l, const cfg_config *c)
 {
     enum { PROCESS_BYTES = 48 << 20, SENDING_BYTES = 64 << 10 };
-    return (uint64_t)srv_models_get_figures(l->app.models).weights_bytes + l->app.budget.limit +
-           PROCESS_BYTES + (uint64_t)c->server.max_connections * SENDING_BYTES;
+    return weights_bytes(l) + l->app.budget.limit + PROCESS_BYTES +
+           (uint64_t)c->server.max_connections * SENDING_BYTES;
 }
 
 static void log_start(const loaded *l, const cfg_config *c)
@@ -79,8 +87,10 @@ static void log_start(const loaded *l, const cfg_config *c)
                 "memory.budget",
                 (srv_log_field[]){SRV_INT("may_take_bytes", memory_to_give(l, c)),
                                   SRV_INT("limit_bytes", l->limits.memory),
-                                  SRV_INT("memory_budget_bytes", l->app.budget.limit)},
-                3);
+                                  SRV_INT("memory_budget_bytes", l->app.budget.limit),
+                                  SRV_INT("weights_bytes", weights_bytes(l))},
+                4);
+
     for (size_t i = 0; i < cfg_warning_count(c); i++)
         srv_log(SRV_LOG_WARN, "config", cfg_warning(c, i), NULL, 0);
     if (was != NULL)
@@ -174,13 +184,16 @@ static void trim_when_idle(attn_budget *budget, bool *kept)
 /* On the thread of the models. */
 static void reloaded(void *arg, attn_status rc, const attn_error *err)
 {
+    const loaded *l = arg;
     char status[sizeof err->text + 64];
+    bool all = rc == ATTN_OK && !atomic_load(&l->refused);
 
-    (void)arg;
-    (void)snprintf(status, sizeof status, "serving%s%s", rc != ATTN_OK ? "; not reloaded: " : "",
-                   rc != ATTN_OK ? err->text : "");
-    srv_log(rc == ATTN_OK ? SRV_LOG_INFO : SRV_LOG_ERROR, "reload",
-            rc == ATTN_OK ? "reloaded" : "not everything was reloaded", NULL, 0);
+    (void)snprintf(status, sizeof status, "serving%s%s", all ? "" : "; not reloaded: ",
+                   all             ? ""
+                   : rc != ATTN_OK ? err->text
+                                   : "keys or certificate, the log says why");
+    srv_log(all ? SRV_LOG_INFO : SRV_LOG_ERROR, "reload",
+            all ? "reloaded" : "not everything was reloaded", NULL, 0);
     srv_notify("READY=1", status);
 }
 
@@ -188,7 +201,7 @@ static void reload(loaded *l)
 {
     srv_log(SRV_LOG_INFO, "reload", "SIGHUP: reloading", NULL, 0);
     srv_notify_reloading();
-    (void)srv_access_reload(l->access, NULL); /* says in the log what came of it */
+    atomic_store(&l->refused, srv_access_reload(l->access, NULL) != ATTN_OK);
     if (!srv_models_reload(l->app.models, reloaded, l))
         srv_log(SRV_LOG_INFO, "reload", "another load is under way, the reload follows it", NULL,
                 0);

@@ -3,7 +3,8 @@
 import './attention-map.js';
 import { refill } from './dom.js';
 import {
-    Refused, address, batchOf, bodyOf, generated, getJSON, hasKey, maskOf, numbers, pick, post, rankOf, setKey,
+    Refused, address, batchOf, bodyOf, generated, getJSON, hasKey, maskOf, numbers, pick, post, rankOf,
+    readFile, readJSON, setKey, snippets, stacked,
 } from './request.js';
 import { base64, copy, offer } from './save.js';
 import { fromLink, toLink } from './state.js';
@@ -172,13 +173,6 @@ async function load() {
     writeLink();
 }
 
-/** The maps of several layers as one. */
-function stacked(parts) {
-    const [{ shape, values }] = parts, all = new Float32Array(parts.length * values.length);
-    parts.forEach((part, k) => all.set(part.values, k * values.length));
-    return { shape: [parts.length, ...shape], values: all };
-}
-
 /** Blocks of cells, at most SIDE a side; exact cells follow where one looks. */
 async function loadPooled(layer, heads) {
     const { queries, keys } = page.one;
@@ -194,8 +188,6 @@ on('map', 'attention-need', guard(async ({ detail }) => {
 }));
 
 /* --- own data ------------------------------------------------------------------------------------- */
-
-const own = () => import('./own.js'); // most visits do without it
 
 async function showOwn({ request, map: data }, name) {
     page.example = 'own';
@@ -217,7 +209,7 @@ async function showOwn({ request, map: data }, name) {
 async function take(read, name) {
     $('own-error').textContent = '';
     try {
-        await showOwn(await read(await own()), name);
+        await showOwn(await read(), name);
     } catch (e) {
         say('');
         $('own-error').textContent = e.message;
@@ -225,10 +217,10 @@ async function take(read, name) {
     }
 }
 
-const takeFile = (file) => file && take(({ readFile }) => readFile(file, layerInfo()), file.name);
+const takeFile = (file) => file && take(() => readFile(file, layerInfo()), file.name);
 
 on('own', 'click', () => $('own-dialog').showModal());
-on('run', 'click', () => take(({ readJSON }) => readJSON($('text').value), 'own data'));
+on('run', 'click', () => take(() => readJSON($('text').value), 'own data'));
 on('file', 'change', (e) => takeFile(e.target.files[0]));
 for (const type of ['dragover', 'dragleave', 'drop']) {
     document.addEventListener(type, (e) => {
@@ -243,16 +235,16 @@ for (const type of ['dragover', 'dragleave', 'drop']) {
 let language = 'curl';
 const languages = document.querySelectorAll('[data-language]');
 
-async function showCode() {
+function showCode() {
     const { request, layer, example, batch } = page, shown = request !== null;
-    $('snippet').textContent = shown ? '' : 'This map came from a file, not from the server.';
+    $('snippet').textContent = 'This map came from a file, not from the server.';
     $('copy').disabled = $('save-request').disabled = !shown;
     for (const b of languages) b.setAttribute('aria-pressed', b.dataset.language === language);
     if (!$('code-dialog').open) $('code-dialog').showModal();
     if (!shown) return;
     const stored = example !== 'own' && !example.startsWith('generated');
     const single = rankOf(request.inputs_embeds ?? request.query) === 2;
-    $('snippet').textContent = (await own()).snippets({
+    $('snippet').textContent = snippets({
         root: address(''), route: routeOf(), example: stored ? examplePath(example) : null,
         layer: request.query ? null : layer === 'all' ? 0 : layer, head: map.getState().head,
         index: single ? '[0]' : `[${batch}][0]`, key: hasKey(),

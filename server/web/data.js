@@ -315,9 +315,16 @@ export function* shown(d, head, values, f) {
 
 const ALONE = 64; // a side this short is never pooled
 
-function level(values, rows, cols, bh, bw) {
-    return { values, bits: new Uint32Array(values.buffer, values.byteOffset, values.length), rows, cols, bh,
-        bw };
+/** Values with the size of the blocks of cells that each stands for. */
+export function level(values, rows, cols, bh = 1, bw = 1) {
+    const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
+    return { values, bits, rows, cols, bh, bw };
+}
+
+/** The finest level whose blocks are no smaller than a pixel, so that no block is lost. */
+export function pickLevel(levels, sx, sy) {
+    const fits = (l) => (l.bw * sx >= 0.99 || l.cols <= ALONE) && (l.bh * sy >= 0.99 || l.rows <= ALONE);
+    return levels.find(fits) ?? levels.at(-1);
 }
 
 /** Levels of an array, each pooling 2 x 2 cells of the one before. NaN and -Infinity do not count. */
@@ -366,7 +373,7 @@ export function* thumbnail(d, head) {
         if (out[k] === 0 && blockMasked(d, head, i, Math.min(d.queries, i + bh), j,
             Math.min(d.keys, j + bw))) out[k] = NaN;
     }
-    return level(out, rows, cols, 1, 1);
+    return level(out, rows, cols);
 }
 
 /** Runs a generator in slices that leave time for frames; the first slice at once. Returns its stop. */

@@ -12,13 +12,18 @@ export function h(tag, given = {}, ...children) {
     return node;
 }
 
-/** A label on its own: its direction does not leak into the text around it. */
-export const bdi = (label) => h('bdi', { dir: 'auto', textContent: label });
+export const text = (textContent, tag = 'p', given = {}) => h(tag, { textContent, ...given });
 
-export const option = ([value, textContent]) => h('option', { value, textContent });
+export const button = (textContent, onclick, given = {}) =>
+    h('button', { type: 'button', textContent, onclick, ...given });
+
+/** A label on its own: its direction does not leak into the text around it. */
+export const bdi = (label) => text(label, 'bdi', { dir: 'auto' });
+
+const option = ([value, label]) => text(label, 'option', { value });
 
 export const choose = (label, onchange, options, given = {}) =>
-    h('label', {}, `${label} `, h('select', { onchange, ...given }, ...options.map(option)));
+    h('label', {}, label, h('select', { onchange, ...given }, ...options.map(option)));
 
 /** Replaces a select's options where they have changed, and keeps the choice. */
 export function refill(select, options, value) {
@@ -27,5 +32,5 @@ export function refill(select, options, value) {
         select.replaceChildren(...options.map(option));
         select.filledWith = key;
     }
-    select.value = String(value);
+    select.value = value;
 }

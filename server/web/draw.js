@@ -1,13 +1,320 @@
 // draw.js: the views that stand on canvases, Matrix, Compare and Arcs, and the words of the legend.
+// Work follows the pixels that are seen, never queries x keys.
 
-import { count, exactRow, headName, largest, visible } from './data.js';
+import { ticks } from './colour.js';
+import { clamp, count, exactRow, headName, largest, pickLevel, visible } from './data.js';
 import { h, refill } from './dom.js';
-import { drawCursor, drawPane, layout } from './pane.js';
+import { SCALES } from './state.js';
 
-export const SCALE_NAMES = {
-    absolute: 'absolute 0–1', row: 'per row', head: 'per head',
-    visible: 'visible range', log: 'logarithmic',
-};
+/* --- cells ------------------------------------------------------------------------------------ */
+
+const scratch = { canvas: null, pixels: null };
+
+/** A canvas of at least width x height, and as many packed pixels, used again from frame to frame. */
+function pixels(width, height) {
+    const s = scratch, canvas = (s.canvas ??= h('canvas'));
+    if (canvas.width < width) canvas.width = width;
+    if (canvas.height < height) canvas.height = height;
+    if (!(s.pixels?.length >= width * height)) s.pixels = new Uint32Array(width * height);
+    return s.pixels;
+}
+
+/**
+ * Draws the part of the pyramid that the box shows: `v` is {x, y} the cell at the box's corner and
+ * {sx, sy} the size of a cell, `dpr` the pixels of a unit of both. Returns the level that was drawn.
+ */
+export function paintCells(ctx, levels, colours, v, box, dpr = 1) {
+    const l = pickLevel(levels, v.sx * dpr, v.sy * dpr), w = l.bw * v.sx, high = l.bh * v.sy;
+    // While the pyramid grows there may be no such level yet: then every few cells of the best one.
+    const stepX = Math.max(1, Math.floor(1 / (w * dpr))), stepY = Math.max(1, Math.floor(1 / (high * dpr)));
+    const c0 = Math.max(0, Math.floor(v.x / l.bw)), r0 = Math.max(0, Math.floor(v.y / l.bh));
+    const c1 = Math.min(l.cols, Math.ceil(v.x / l.bw + box.w / w));
+    const r1 = Math.min(l.rows, Math.ceil(v.y / l.bh + box.h / high));
+    const nc = Math.ceil((c1 - c0) / stepX), nr = Math.ceil((r1 - r0) / stepY);
+    if (nc <= 0 || nr <= 0) return l;
+    const out = pixels(nc, nr), { bits } = l;
+    for (let r = r0, k = 0; r < r1; r += stepY) {
+        const row = r * l.cols;
+        for (let c = c0; c < c1; c += stepX) out[k++] = colours[bits[row + c] >>> 15];
+    }
+    const image = new ImageData(new Uint8ClampedArray(out.buffer, 0, nc * nr * 4), nc, nr);
+    const g = scratch.canvas.getContext('2d', { willReadFrequently: true }); // pixels stay where they are made
+    g.putImageData(image, 0, 0);
+    ctx.imageSmoothingEnabled = false;
+    ctx.drawImage(scratch.canvas, 0, 0, nc, nr, box.x + c0 * w - v.x * v.sx, box.y + r0 * high - v.y * v.sy,
+        nc * stepX * w, nr * stepY * high);
+    return l;
+}
+
+let hatchMade = null; // one pattern for each pair of colours
+
+/** Diagonal lines: what stands for "masked", which is something other than zero. */
+function hatch(ctx, { ground, line }, dpr) {
+    const key = `${ground} ${line} ${dpr}`, n = Math.round(6 * dpr);
+    if (hatchMade?.key !== key) {
+        const canvas = h('canvas', { width: n, height: n }), g = canvas.getContext('2d');
+        g.fillStyle = ground;
+        g.fillRect(0, 0, n, n);
+        g.strokeStyle = line;
+        g.lineWidth = Math.max(1, dpr);
+        g.beginPath();
+        for (const d of [-n, 0, n]) {
+            g.moveTo(d - 1, n + 1);
+            g.lineTo(d + n + 1, -1);
+        }
+        g.stroke();
+        hatchMade = { key, canvas };
+    }
+    const pattern = ctx.createPattern(hatchMade.canvas, 'repeat');
+    pattern.setTransform({ a: 1 / dpr, d: 1 / dpr });
+    return pattern;
+}
+
+/** An empty canvas whose units are CSS pixels. */
+function blank(ctx, { dpr, ground }) {
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height);
+    ctx.fillStyle = ground ?? 'transparent';
+    ctx.fillRect(0, 0, ctx.canvas.width, ctx.canvas.height);
+    ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
+}
+
+/* --- layout and labels ------------------------------------------------------------------------ */
+
+const FONT = 12, TEXT = 10; // the size of labels, and the least size of a cell that has one
+
+function write(ctx, { font }, text, x, y, colour, size = 10, bold = false) {
+    ctx.font = `${bold ? '600 ' : ''}${size}px ${font}`;
+    ctx.fillStyle = colour;
+    ctx.fillText(text, x, y);
+}
+
+/** As much of a word as fits. */
+function fitted(ctx, word, width) {
+    const letters = [...word];
+    let text = word;
+    for (let n = letters.length - 1; n > 0 && ctx.measureText(text).width > width + 1; n--) {
+        text = `${letters.slice(0, n).join('')}…`;
+    }
+    return text;
+}
+
+/** The width that labels need: of some of them, so that it does not change while one pans. */
+function labelWidth(ctx, tokens, most) {
+    let width = 0;
+    for (let i = 0; i < tokens?.length; i += Math.ceil(tokens.length / 300)) {
+        width = Math.max(width, ctx.measureText(visible(tokens[i], 16)).width);
+    }
+    return Math.min(most, Math.ceil(width));
+}
+
+/**
+ * Where everything stands, in CSS pixels. view {z, x, y}: how often larger than fitting, and the cell
+ * in the corner. A cell is square unless that would make a long map a thread.
+ */
+export function layout(ctx, d, width, height, view, font) {
+    ctx.font = `${FONT}px ${font}`;
+    const digits = (n) => Math.ceil(ctx.measureText(Math.max(0, n - 1)).width);
+    const side = labelWidth(ctx, d.queryTokens, Math.min(130, width * 0.25));
+    const words = labelWidth(ctx, d.keyTokens, Math.min(110, height * 0.25));
+    const left = side + digits(d.queries) + 22, box = { x: left, w: Math.max(20, width - left - 14) };
+    const fit = (top) => {
+        box.y = top;
+        box.h = Math.max(20, height - top - 10);
+        let sx = box.w / Math.max(1, d.keys), sy = box.h / Math.max(1, d.queries);
+        if (sx / sy < 6 && sy / sx < 6) sx = sy = Math.min(sx, sy);
+        return { sx: Math.min(sx, 56), sy: Math.min(sy, 56) };
+    };
+    let { sx, sy } = fit(words + digits(d.keys) + 22);
+    const slanted = sx * view.z >= 17;
+    if (slanted) {
+        ({ sx, sy } = fit(Math.ceil(words * 0.72) + 34));
+        const over = words * 0.72 + 8 - (box.w - sx * d.keys); // the last label leans out to the right
+        if (over > 0 && view.z === 1) {
+            box.w -= Math.min(over, 90);
+            ({ sx, sy } = fit(box.y));
+        }
+    }
+    sx *= view.z;
+    sy *= view.z;
+    const spare = Math.max(0, box.w - sx * d.keys) / 2; // a narrow map stands in the middle
+    box.x += spare;
+    box.w -= spare;
+    const seenX = Math.min(d.keys, box.w / sx), seenY = Math.min(d.queries, box.h / sy);
+    const x = clamp(view.x, 0, d.keys - seenX), y = clamp(view.y, 0, d.queries - seenY);
+    return { width, height, box, sx, sy, slanted, side, words, seenX, seenY, x, y };
+}
+
+/** The cell under a point, or null. */
+export function cellAt({ box, x, y, sx, sy }, d, px, py) {
+    const key = Math.floor(x + (px - box.x) / sx), query = Math.floor(y + (py - box.y) / sy);
+    const inside = px >= box.x && py >= box.y && px < box.x + box.w && py < box.y + box.h;
+    return inside && query >= 0 && key >= 0 && query < d.queries && key < d.keys ? { query, key } : null;
+}
+
+/** Which rows or columns have a label, and which only a number. */
+function marks(from, seen, n, size) {
+    const first = Math.floor(from), last = Math.min(n - 1, Math.ceil(from + seen) - 1);
+    if (size >= TEXT) return count(Math.max(0, last - first + 1)).map((k) => first + k);
+    const round = ticks(first, last, Math.max(1, (seen * size) / 60));
+    return round.filter((v) => Number.isInteger(v) && v >= first && v <= last);
+}
+
+/** Every label of both axes, as the canvas and the SVG draw it. */
+export function axisLabels(l, d) {
+    const { box } = l, axis = (name, from, seen, n, size, start, room, tokens) =>
+        marks(from, seen, n, size).map((index) => {
+            const word = tokens && size >= TEXT ? visible(tokens[index], 16) : '';
+            return { axis: name, index, word, at: start + (index + 0.5 - from) * size };
+        }).filter(({ at }) => at >= start && at <= start + Math.min(room, size * n));
+    const queries = axis('query', l.y, l.seenY, d.queries, l.sy, box.y, box.h, d.queryTokens);
+    const keys = axis('key', l.x, l.seenX, d.keys, l.sx, box.x, box.w, d.keyTokens);
+    return [...queries.map((t) => ({ ...t, x: box.x - 8, y: t.at, angle: 0 })),
+        ...keys.map((t) => ({ ...t, x: t.at, y: box.y - 8, angle: l.slanted ? -45 : -90 }))];
+}
+
+function drawLabels(ctx, l, d, ink, at) {
+    const labels = axisLabels(l, d), width = (t) => ctx.measureText(t.index).width;
+    ctx.textBaseline = 'middle';
+    ctx.font = `10px ${ink.font}`;
+    const wide = Math.max(...labels.filter((t) => t.axis === 'query').map(width));
+    for (const t of labels) {
+        const here = at && at[t.axis] === t.index;
+        const number = (y) => write(ctx, ink, t.index, 0, y, here ? ink.accent : ink.muted);
+        const word = (x, room) => {
+            ctx.font = `${FONT}px ${ink.font}`;
+            write(ctx, ink, fitted(ctx, t.word, room * 1.12), x, 0, here ? ink.accent : ink.text, FONT, here);
+        };
+        ctx.save();
+        ctx.translate(t.x, t.y);
+        if (t.axis === 'query') {
+            ctx.textAlign = 'right';
+            number(0);
+            word(-wide - 5, l.side);
+        } else if (l.slanted || !t.word) {
+            ctx.textAlign = 'center';
+            number(-1);
+            ctx.translate(0, -10);
+            ctx.rotate(-Math.PI / 4);
+            ctx.textAlign = 'left';
+            word(2, l.words);
+        } else {
+            ctx.rotate(-Math.PI / 2);
+            number(0);
+            word(width(t) + 5, l.words);
+        }
+        ctx.restore();
+    }
+}
+
+/* --- a pane ----------------------------------------------------------------------------------- */
+
+/** The part of the box where there are cells. */
+const areaOf = ({ box, x, y, sx, sy }, d) =>
+    ({ ...box, w: Math.min(box.w, (d.keys - x) * sx), h: Math.min(box.h, (d.queries - y) * sy) });
+
+function clip(ctx, { x, y, w, h: high }, more) {
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(x - more, y - more, w + 2 * more, high + 2 * more);
+    ctx.clip();
+}
+
+/** Draws a pane as describe() has it. Returns the level that was drawn. */
+export function drawPane(ctx, p) {
+    const { d, layout: l, ink, dpr, colours } = p, { box, sx, sy } = l, area = areaOf(l, d);
+    blank(ctx, p);
+    clip(ctx, area, 0);
+    ctx.fillStyle = hatch(ctx, ink, dpr);
+    ctx.fillRect(area.x, area.y, area.w, area.h);
+    const used = paintCells(ctx, p.levels, colours, l, area, dpr);
+    for (const t of p.tiles) {
+        if (Math.min(sx, sy) * dpr < 0.5 || t.rows < 2) continue;
+        const right = t.keys[0] - l.x, down = t.queries[0] - l.y; // of the box's corner, in cells
+        const from = { x: Math.max(0, -right), y: Math.max(0, -down), sx, sy };
+        const x = area.x + Math.max(0, right) * sx, y = area.y + Math.max(0, down) * sy;
+        const seen = { x, y, w: area.x + area.w - x, h: area.y + area.h - y };
+        paintCells(ctx, [t], colours, from, seen, dpr);
+    }
+    if (sx >= 14 && sy >= 14) { // thin gaps make cells countable
+        ctx.strokeStyle = ink.ground;
+        ctx.globalAlpha = 0.55;
+        ctx.lineWidth = 1;
+        ctx.beginPath();
+        for (let j = Math.ceil(l.x); j < l.x + l.seenX; j++) {
+            const x = box.x + (j - l.x) * sx;
+            ctx.moveTo(x, box.y);
+            ctx.lineTo(x, box.y + box.h);
+        }
+        for (let i = Math.ceil(l.y); i < l.y + l.seenY; i++) {
+            const y = box.y + (i - l.y) * sy;
+            ctx.moveTo(box.x, y);
+            ctx.lineTo(box.x + box.w, y);
+        }
+        ctx.stroke();
+    }
+    ctx.restore();
+    ctx.strokeStyle = ink.line;
+    ctx.lineWidth = 1;
+    ctx.strokeRect(area.x - 0.5, area.y - 0.5, area.w + 1, area.h + 1);
+    drawLabels(ctx, l, d, ink, p.at);
+    return used;
+}
+
+/** The cursor and the cell under the pointer, on a canvas of its own: cheap to draw again. */
+function drawCursor(ctx, p) {
+    const { d, layout: l, ink, drag } = p, { x: left, y: top, w, h: high } = areaOf(l, d);
+    blank(ctx, { dpr: p.dpr });
+    clip(ctx, { x: left, y: top, w, h: high }, 3);
+    const cross = (cell, strong) => {
+        const x = left + (cell.key - l.x) * l.sx, y = top + (cell.query - l.y) * l.sy;
+        const cw = Math.max(3, l.sx), ch = Math.max(3, l.sy);
+        ctx.globalAlpha = strong ? 0.9 : 0.55;
+        ctx.strokeStyle = ink.accent;
+        ctx.lineWidth = 1;
+        ctx.strokeRect(x, top, cw, high);
+        ctx.strokeRect(left, y, w, ch);
+        ctx.globalAlpha = 1;
+        for (const [colour, wide] of [[ink.ground, 2], [ink.text, 1]]) {
+            ctx.strokeStyle = colour;
+            ctx.lineWidth = wide * (strong ? 2.5 : 1.5);
+            ctx.strokeRect(x, y, cw, ch);
+        }
+    };
+    cross(p.cursor, true);
+    if (p.hover) cross(p.hover, false);
+    if (drag) {
+        ctx.fillStyle = ink.accent;
+        ctx.globalAlpha = 0.25;
+        ctx.fillRect(drag.x0, drag.y0, drag.x1 - drag.x0, drag.y1 - drag.y0);
+    }
+    ctx.restore();
+    if (p.mini && (l.seenX < d.keys - 1e-6 || l.seenY < d.queries - 1e-6)) drawMinimap(ctx, p);
+}
+
+/** Where the small map of all stands. */
+export function minimapBox({ box }, d) {
+    const side = Math.min(110, box.w / 3, box.h / 3) / Math.max(d.keys, d.queries);
+    const w = Math.max(12, side * d.keys), high = Math.max(12, side * d.queries);
+    return { x: box.x + box.w - w - 8, y: box.y + box.h - high - 8, w, h: high };
+}
+
+function drawMinimap(ctx, { d, layout: l, ink, dpr, mini: { level, colours } }) {
+    const m = minimapBox(l, d), by = { x: m.w / d.keys, y: m.h / d.queries };
+    const frame = [m.x - 3, m.y - 3, m.w + 6, m.h + 6];
+    ctx.fillStyle = ink.ground;
+    ctx.fillRect(...frame);
+    paintCells(ctx, [level], colours, { x: 0, y: 0, sx: m.w / level.cols, sy: m.h / level.rows }, m, dpr);
+    ctx.lineWidth = 1;
+    ctx.strokeStyle = ink.line;
+    ctx.strokeRect(...frame);
+    ctx.lineWidth = 2;
+    ctx.strokeStyle = ink.text;
+    const [w, high] = [l.seenX * by.x, l.seenY * by.y].map((n) => Math.max(3, n));
+    ctx.strokeRect(m.x + l.x * by.x, m.y + l.y * by.y, w, high);
+}
+
+/* --- Matrix and Compare ----------------------------------------------------------------------- */
 
 function fitCanvases(pane) {
     const dpr = Math.min(2, devicePixelRatio || 1), { clientWidth: width, clientHeight: height } = pane.node;
@@ -18,18 +325,16 @@ function fitCanvases(pane) {
     return { dpr, width, height };
 }
 
-const clear = (canvas) => canvas.getContext('2d').clearRect(0, 0, canvas.width, canvas.height);
-
 /** All that drawPane() wants, for the screen or a file; without `levels` while there is nothing yet. */
 export function describe(m, head, what, { width, height, dpr }) {
-    const made = m.levels(head, what), diverging = what === 'difference', { ink } = m, d = made.data;
-    const lay = layout(m.ui.measure, d, width, height, m.state.zoom, ink.font);
-    const p = { made, d, layout: lay, diverging };
-    if (!made.levels) return p;
-    const { full, limits } = m.limits(made, lay, diverging);
+    const made = m.levels(head, what), { data: d, levels } = made, { ink } = m;
+    const diverging = what === 'difference';
+    const p = { made, d, diverging, ink, dpr, at: m.cell,
+        layout: layout(m.ui.measure, d, width, height, m.state.zoom, ink.font) };
+    if (!levels) return p;
+    const limits = m.limits(made, p.layout, diverging);
     const tiles = m.state.scale !== 'row' && what === 'head' ? d.tiles.filter((t) => t.head === head) : [];
-    const colours = m.table(limits, diverging);
-    return { ...p, full, limits, levels: made.levels, colours, tiles, ink, font: ink.font, dpr, at: m.cell };
+    return { ...p, ...limits, levels, tiles, colours: m.table(limits.limits, diverging) };
 }
 
 function drawMap(m, pane, head, what) {
@@ -42,13 +347,11 @@ function drawMap(m, pane, head, what) {
 }
 
 /** What moves with the pointer, on a canvas of its own. */
-export function drawOver(m, pane) {
-    const { drawn, data: d } = pane;
+export function drawOver(m, { drawn, data, head, box: drag, over }) {
     if (!drawn) return;
-    const { query, key } = m.state, small = d === m.data && !drawn.diverging ? m.thumb(pane.head) : null;
-    const mini = small && { level: small, colours: drawn.colours };
-    const over = { cursor: { query, key }, hover: m.hover, drag: pane.box, mini };
-    drawCursor(pane.over.getContext('2d'), { ...drawn, ...over });
+    const level = data === m.data && !drawn.diverging && m.thumb(head);
+    const mini = level && { level, colours: drawn.colours };
+    drawCursor(over.getContext('2d'), { ...drawn, cursor: m.state, hover: m.hover, drag, mini });
 }
 
 function matrix(m) {
@@ -59,12 +362,10 @@ function matrix(m) {
 
 function compare(m) {
     const s = m.state, d = m.data, o = m.otherData, { ui } = m, [a, b] = ui.panes;
-    const sums = [['mean', 'mean of heads'], ['max', 'max of heads']];
-    const heads = (x) => [...count(x.heads).map((k) => [k, headName(x, k)]), ...sums];
+    const heads = (x) => [...count(x.heads), 'mean', 'max'].map((k) => [k, headName(x, k)]);
     refill(ui.head, heads(d), s.head);
     refill(ui.other, heads(o), s.other);
-    const titleB = o === d ? '' : `${visible(o.title || 'other', 40)} · `;
-    const nameB = titleB + headName(o, s.other);
+    const nameB = `${o === d ? '' : `${visible(o.title || 'other', 40)} · `}${headName(o, s.other)}`;
     if (s.compare === 'side') {
         a.name.textContent = `A: ${headName(d, m.head)}`;
         b.name.textContent = `B: ${nameB}`;
@@ -77,25 +378,29 @@ function compare(m) {
     ui.message.textContent = `A is ${d.queries} × ${d.keys}, B is ${o.queries} × ${o.keys}: ` +
         'a difference needs equal sizes. Side by side works.';
     a.drawn = null;
-    clear(a.map);
+    blank(a.map.getContext('2d'), { dpr: 1 });
     return null;
 }
 
+/* --- Arcs: lines from queries on the left to keys on the right, as wide as their weight --------- */
+
+const MOST_LINES = 4000;
+// Okabe and Ito's colours, in an order that stays apart for colour-blind eyes, for several heads.
+const HUES = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9'];
+
 function arcs(m) {
-    const s = m.state, d = m.data, { ui } = m, [pane] = ui.panes, { dpr, width, height } = fitCanvases(pane);
-    pane.name.textContent = '';
-    const l = arcsLayout(d, width, height, m.scroll), heads = s.selection.length > 1 && m.hoverHead === null
-        ? s.selection : [m.head];
+    const s = m.state, d = m.data, { ink } = m, [pane] = m.ui.panes, { dpr, width, height } = fitCanvases(pane);
+    const heads = s.selection.length > 1 && m.hoverHead === null ? s.selection : [m.head];
+    const l = arcsLayout(d, width, height, m.scroll);
     m.scroll = l.scroll;
+    pane.name.textContent = '';
     Object.assign(pane, { layout: null, drawn: null, arcs: l, data: d, head: m.head });
     const values = heads.map((x) => (d.pooled ? m.raw(x) : m.levels(x).values));
     const row = (n, query) => (d.pooled || values[n]) && exactRow(d, heads[n], values[n], query);
-    const { lines, all, strongest } = arcsLines(d, l, heads, row, s.lines === 'row' ? m.cell.query : null);
-    const { ink } = m;
-    drawArcs(pane.map.getContext('2d'), { d, layout: l, ink, dpr, font: ink.font, cursor: m.cell, lines,
-        strongest, heads });
-    clear(pane.over);
-    const limits = { low: 0, high: strongest };
+    const found = arcsLines(d, l, heads, row, s.lines === 'row' ? m.cell.query : null);
+    drawArcs(pane.map.getContext('2d'), { d, layout: l, ink, dpr, cursor: m.cell, heads, ...found });
+    blank(pane.over.getContext('2d'), { dpr });
+    const { lines, all, strongest } = found, limits = { low: 0, high: strongest };
     const notes = [all > lines.length
         ? `${lines.length} strongest of ${all} lines (at most ${MOST_LINES} are drawn). `
         : `${lines.length} lines. `];
@@ -110,62 +415,28 @@ function hue(colour) {
     return node;
 }
 
-export const CANVAS_VIEWS = { matrix, compare, arcs };
-
-/** What one dot of a level is. */
-export function poolWords(m, level) {
-    const d = m.data, { bh, bw } = level ?? { bh: d.bq, bw: d.bk };
-    return bh * bw === 1 ? 'every cell is one weight'
-        : `each dot is the ${d.pooled ?? m.state.pool} of ${bh}×${bw} cells`;
-}
-
-export function updateLegend(m, drawn) {
-    if (!drawn?.limits) return;
-    const { scale, mask, view } = m.state, { diverging, full, limits } = drawn;
-    const more = { log: `, ${full.low} and less have the first colour`,
-        row: ': 1 is the largest of its row' }[scale] ?? '';
-    const named = view === 'arcs' ? 'scale: up to the strongest line' : `scale: ${SCALE_NAMES[scale]}${more}`;
-    const words = [diverging ? 'A − B; the middle is no difference' : named,
-        `; ${poolWords(m, drawn.used)}. `];
-    if (m.data.mask && mask) words.push(h('i', { className: 'swatch' }), ' masked. ');
-    words.push(...(drawn.notes ?? []));
-    if (drawn.made && !drawn.made.done) words.push(' (drawing finer…)');
-    const lut = m.lut(drawn.kind ?? (diverging && 'diverging'));
-    m.ui.legend.update(full, limits, lut, words, scale !== 'row' && !diverging && view !== 'arcs');
-}
-
-/* --- arcs: lines from queries on the left to keys on the right, as wide as their weight --------- */
-
-const MOST_LINES = 4000;
-// Okabe and Ito's colours, in an order that stays apart for colour-blind eyes, for several heads.
-const HUES = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9'];
-
 function arcsLayout(d, width, height, scroll) {
-    const n = Math.max(d.queries, d.keys), step = Math.max(20,
-        Math.min(36, (height - 24) / n)); // pixels from one token to the next
-    const side = Math.min(150, width * 0.3), most = n * step + 24;
-    const y = Math.max(0, Math.min(scroll, most - height));
-    return { width, height, step, side, left: side, right: width - side, scroll: y, most, row: (k) =>
-        18 + k * step - y };
+    const n = Math.max(d.queries, d.keys), side = Math.min(150, width * 0.3);
+    const step = clamp((height - 24) / n, 20, 36); // pixels from one token to the next
+    const y = clamp(scroll, 0, Math.max(0, n * step + 24 - height));
+    return { width, height, step, side, left: side, right: width - side, scroll: y,
+        first: Math.max(0, Math.floor((y - 18) / step)), last: Math.ceil((y + height) / step),
+        row: (k) => 18 + k * step - y };
 }
 
 /** The lines to draw: [{head, query, key, value}], the strongest MOST_LINES, and how many there were. */
-function arcsLines(d, l, heads, rows, pinned) {
-    const lines = [];
-    const first = Math.max(0, Math.floor((l.scroll - 18) / l.step));
-    const last = Math.min(d.queries - 1, Math.ceil((l.scroll + l.height) / l.step));
-    const queries = pinned === null ? Array.from({ length: Math.max(0, last - first + 1) }, (_, k) =>
-        first + k) : [pinned];
-    const each = Math.max(1, Math.min(d.keys, Math.ceil(MOST_LINES / Math.max(1,
-        queries.length * heads.length))));
+function arcsLines(d, { first, last }, heads, rows, pinned) {
+    const seen = count(Math.max(0, Math.min(d.queries, last + 1) - first)).map((k) => first + k);
+    const queries = pinned === null ? seen : [pinned], lines = [];
+    const each = clamp(Math.ceil(MOST_LINES / (queries.length * heads.length || 1)), 1, d.keys);
     let all = 0;
-    heads.forEach((head, n) => {
+    heads.forEach((_, head) => {
         for (const query of queries) {
-            const row = rows(n, query);
-            if (!row) continue;
+            const row = rows(head, query) || [];
             for (const v of row) if (v > 0) all++;
-            for (const key of largest(row, each)) if (row[key] > 0) lines.push({ head: n, query, key,
-                value: row[key] });
+            for (const key of largest(row, each)) {
+                if (row[key] > 0) lines.push({ head, query, key, value: row[key] });
+            }
         }
     });
     lines.sort((a, b) => a.value - b.value);
@@ -180,41 +451,56 @@ export function arcsHit(d, l, x, y) {
 }
 
 function drawArcs(ctx, p) {
-    const { d, layout: l, ink, dpr, font, cursor } = p;
-    ctx.setTransform(1, 0, 0, 1, 0, 0);
-    ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height);
-    if (p.ground) { ctx.fillStyle = p.ground; ctx.fillRect(0, 0, ctx.canvas.width, ctx.canvas.height); }
-    ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
+    const { d, layout: l, ink, cursor } = p, { left, right, step } = l, bend = (right - left) * 0.4;
+    blank(ctx, p);
     for (const t of p.lines) {
-        const y0 = l.row(t.query), y1 = l.row(t.key), w = Math.min(1, t.value / p.strongest),
-            bend = (l.right - l.left) * 0.4;
+        const y0 = l.row(t.query), y1 = l.row(t.key), w = Math.min(1, t.value / p.strongest);
         ctx.strokeStyle = p.heads.length > 1 ? HUES[t.head % HUES.length] : ink.accent;
         ctx.globalAlpha = 0.08 + 0.92 * w;
         ctx.lineWidth = 0.6 + 4.4 * w;
         ctx.beginPath();
-        ctx.moveTo(l.left, y0);
-        ctx.bezierCurveTo(l.left + bend, y0, l.right - bend, y1, l.right, y1);
+        ctx.moveTo(left, y0);
+        ctx.bezierCurveTo(left + bend, y0, right - bend, y1, right, y1);
         ctx.stroke();
     }
     ctx.globalAlpha = 1;
     ctx.textBaseline = 'middle';
-    const column = (tokens, n, right, at) => {
-        for (let k = Math.max(0, Math.floor((l.scroll - 18) / l.step)); k < n
-            && l.row(k) < l.height + l.step; k++) {
-            const x = right ? l.right + 8 : l.left - 8, y = l.row(k), sign = right ? 1 : -1;
-            ctx.textAlign = right ? 'left' : 'right';
-            if (k === at) {
-                ctx.fillStyle = ink.soft;
-                ctx.fillRect(right ? l.right + 2 : 0, y - l.step / 2, l.side - 2, l.step);
-            }
-            ctx.font = `10px ${font}`;
-            ctx.fillStyle = k === at ? ink.text : ink.muted;
-            ctx.fillText(k, x, y);
-            ctx.font = `${k === at ? '600 ' : ''}13px ${font}`;
-            ctx.fillStyle = ink.text;
-            if (tokens) ctx.fillText(visible(tokens[k], 16), x + sign * 26, y);
+    const column = (tokens, n, x, sign, at) => {
+        ctx.textAlign = sign > 0 ? 'left' : 'right';
+        for (let k = l.first; k < Math.min(n, l.last + 1); k++) {
+            const y = l.row(k), here = k === at;
+            ctx.fillStyle = ink.soft;
+            if (here) ctx.fillRect(x + sign * 2, y - step / 2, sign * l.side, step);
+            write(ctx, ink, k, x + sign * 8, y, here ? ink.text : ink.muted);
+            if (tokens) write(ctx, ink, visible(tokens[k], 16), x + sign * 34, y, ink.text, 13, here);
         }
     };
-    column(d.queryTokens, d.queries, false, cursor.query);
-    column(d.keyTokens, d.keys, true, cursor.key);
+    column(d.queryTokens, d.queries, left, -1, cursor.query);
+    column(d.keyTokens, d.keys, right, 1, cursor.key);
+}
+
+export const CANVAS_VIEWS = { matrix, compare, arcs };
+
+/* --- the legend's words ------------------------------------------------------------------------- */
+
+/** What one dot of a level is. */
+export function poolWords(m, level) {
+    const d = m.data, { bh, bw } = level ?? { bh: d.bq, bw: d.bk };
+    return bh * bw === 1 ? 'every cell is one weight'
+        : `each dot is the ${d.pooled ?? m.state.pool} of ${bh}×${bw} cells`;
+}
+
+export function updateLegend(m, drawn) {
+    if (!drawn?.limits) return;
+    const { scale, mask, view } = m.state, { diverging, full, limits, kind, notes = [] } = drawn;
+    const more = { log: `, ${full.low} and less have the first colour`,
+        row: ': 1 is the largest of its row' }[scale] ?? '';
+    const named = view === 'arcs' ? 'scale: up to the strongest line' : `scale: ${SCALES[scale]}${more}`;
+    const said = diverging ? 'A − B; the middle is no difference' : named;
+    const words = [`${said}; ${poolWords(m, drawn.used)}. `];
+    if (m.data.mask && mask) words.push(h('i', { className: 'swatch' }), ' masked. ');
+    words.push(...notes);
+    if (drawn.made && !drawn.made.done) words.push(' (drawing finer…)');
+    const movable = scale !== 'row' && !diverging && view !== 'arcs';
+    m.ui.legend.update(full, limits, m.lut(kind ?? (diverging && 'diverging')), words, movable);
 }

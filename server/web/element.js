@@ -1,24 +1,24 @@
 // element.js: <attention-map>, the class without side effects. attention-map.js registers it.
 
-import { closeMenus, helpDialog, toolbar, updateControls } from './controls.js';
 import { checkData, exactRow, headName, rowFacts, shortest } from './data.js';
-import { h } from './dom.js';
+import { h, text } from './dom.js';
 import { CANVAS_VIEWS, updateLegend } from './draw.js';
 import { Pointers, onKey } from './input.js';
-import { grid, tokens, tokensNode, updateStrip } from './lists.js';
 import { Model } from './model.js';
-import { Legend, Side, place } from './panel.js';
+import {
+    Legend, Side, closeMenus, grid, helpDialog, place, tokens, tokensNode, toolbar, updateControls, updateStrip,
+} from './panel.js';
 import { pictureBlob, pictureSVG, report, toNPY, toTSV } from './save.js';
 import { initial, sane } from './state.js';
 import { STYLE, THEME, sheet } from './style.js';
 
 const DRAW = { ...CANVAS_VIEWS, grid, tokens };
-const REFLECTED = { view: 'view', scale: 'scale', threshold: 'threshold', colormap: 'colormap',
-    heads: 'head' };
+// Attributes that follow the state, and its fields.
+const REFLECTED = { view: 'view', scale: 'scale', threshold: 'threshold', colormap: 'colormap', heads: 'head' };
 const LOOKS = ['(prefers-color-scheme: dark)', '(forced-colors: active)', '(prefers-contrast: more)'];
 // In an order in which each finds what it imports; bundles are made by it.
-const MODULES = ['colour', 'data', 'dom', 'state', 'style', 'pane', 'panel', 'model', 'draw', 'input',
-    'lists', 'save', 'controls', 'element'];
+const MODULES = ['colour', 'data', 'dom', 'state', 'style', 'model', 'draw', 'input', 'save', 'panel',
+    'element'];
 
 export class AttentionMap extends HTMLElement {
     static observedAttributes = [...Object.keys(REFLECTED), 'src', 'mask', 'theme'];
@@ -67,11 +67,10 @@ export class AttentionMap extends HTMLElement {
             if (value) this.#load(value);
         } else if (name === 'theme') this.#map.restyle();
         else if (name === 'mask') this.setState({ mask: value !== 'none' });
-        else if (value === null) this.setState({ [REFLECTED[name]]: initial()[REFLECTED[name]] });
-        else if (name === 'heads' && !['mean', 'max'].includes(value)) {
-            const heads = value.split(/[,\s]+/).map(Number);
-            this.setState({ head: heads[0], selection: heads.length > 1 ? heads : [] });
-        } else this.setState({ [REFLECTED[name]]: name === 'threshold' ? Number(value) : value });
+        else if (value !== null && name === 'heads') {
+            const [head, ...more] = value.split(/[,\s]+/);
+            this.setState({ head, selection: more.length ? [head, ...more] : [] });
+        } else this.setState({ [REFLECTED[name]]: value ?? initial()[REFLECTED[name]] });
     }
 
     async #load(url) {
@@ -133,16 +132,18 @@ export class AttentionMap extends HTMLElement {
     /** A picture: of the view at 1, 2 or 4 times its size, or {exact: true}: one pixel a cell. */
     toBlob(options = {}) { return pictureBlob(this.#map, options); }
     toSVG() { return pictureSVG(this.#map); }
-    toTSV() { return toTSV(this.#map.data, this.#map.raw(this.#map.state.head)); }
+    async toHTML() { return report(this.#map, await AttentionMap.sources()); }
+
+    toTSV() {
+        const m = this.#map;
+        return toTSV(m.data, m.raw(m.state.head));
+    }
 
     /** All heads [heads, queries, keys], or {head: true}: the one that is chosen, [queries, keys]. */
     toNPY({ head = false } = {}) {
-        const d = this.#map.data, shape = [d.rows, d.cols];
-        return head ? toNPY(this.#map.raw(this.#map.state.head), shape)
-            : toNPY(d.values, [d.heads, ...shape]);
+        const m = this.#map, { heads, rows, cols, values } = m.data;
+        return head ? toNPY(m.raw(m.state.head), [rows, cols]) : toNPY(values, [heads, rows, cols]);
     }
-
-    async toHTML() { return report(this.#map, await AttentionMap.sources()); }
 
     /* --- inside ------------------------------------------------------------------------------- */
 
@@ -166,37 +167,36 @@ export class AttentionMap extends HTMLElement {
     }
 
     #build(root) {
-        const m = this.#map, { ui } = m, part = (name, given = {}) =>
-            h('div', { className: name, part: name, ...given });
-        const canvas = () => h('canvas', { 'aria-hidden': 'true' });
+        const m = this.#map, { ui } = m, canvas = () => h('canvas', { 'aria-hidden': 'true' });
+        const part = (name, given = {}) => h('div', { className: name, part: name, ...given });
+        const keys = 'Arrow keys move between cells, question mark lists all keys.';
+        const heads = { role: 'group', 'aria-label': 'Heads' };
         const bar = toolbar(m);
         ui.help = helpDialog();
         ui.message = part('message', { role: 'alert', hidden: true });
-        ui.heads = part('heads', { role: 'group', 'aria-label': 'Heads' });
+        ui.heads = part('heads', heads);
         ui.panes = ['a', 'b'].map((name) => {
             const pane = { name: h('span'), map: canvas(), over: canvas() };
             pane.node = h('div', { className: `pane ${name}` }, pane.map, pane.over, pane.name);
             new Pointers(m, pane);
             return pane;
         });
-        ui.grid = h('div', { className: 'grid', role: 'group', 'aria-label': 'Heads' });
+        ui.grid = h('div', { className: 'grid', ...heads });
         ui.tokens = tokensNode(m);
         ui.scroll = h('div', { className: 'scroll' }, ui.grid, ui.tokens);
-        const focus = { role: 'application', tabIndex: 0, 'aria-roledescription': 'attention map',
-            'aria-describedby': 'keys' };
-        ui.stage = part('stage', focus);
+        ui.stage = part('stage', { role: 'application', tabIndex: 0, 'aria-roledescription': 'attention map',
+            'aria-describedby': 'keys' });
         ui.stage.append(...ui.panes.map((p) => p.node), ui.scroll);
         ui.legend = new Legend(this);
         ui.side = new Side(this);
-        ui.body = h('div', { className: 'body' }, h('div', { className: 'left' }, ui.stage, ui.legend.node),
-            ui.side.node);
+        const left = h('div', { className: 'left' }, ui.stage, ui.legend.node);
+        ui.body = h('div', { className: 'body' }, left, ui.side.node);
         ui.none = h('div', { className: 'none' });
         ui.live = h('div', { className: 'spoken', part: 'live', 'aria-live': 'polite' });
         ui.probe = h('i', { hidden: true });
         ui.measure = canvas().getContext('2d');
-        const keys = h('p', { id: 'keys', hidden: true,
-            textContent: 'Arrow keys move between cells, question mark lists all keys.' });
-        root.append(bar, ui.message, ui.heads, ui.body, ui.none, ui.live, keys, ui.probe, ui.help);
+        root.append(bar, ui.message, ui.heads, ui.body, ui.none, ui.live,
+            text(keys, 'p', { id: 'keys', hidden: true }), ui.probe, ui.help);
         root.addEventListener('keydown', (e) => onKey(m, e));
         document.addEventListener('pointerdown', (e) =>
             closeMenus(root, (menu) => e.composedPath().includes(menu)));
@@ -210,9 +210,8 @@ export class AttentionMap extends HTMLElement {
         Object.assign(ui.stage.dataset, { view, compare: view === 'compare' ? state.compare : '' });
         ui.none.hidden = !empty;
         ui.body.hidden = empty;
-        ui.none.textContent = failure ? '' : 'No map yet.';
         const sizes = d && `${d.heads} heads, ${d.queries} queries, ${d.keys} keys`;
-        if (d) ui.none.textContent = `This map has no cells: ${sizes}.`;
+        ui.none.textContent = d ? `This map has no cells: ${sizes}.` : failure ? '' : 'No map yet.';
         ui.heads.hidden = empty || view === 'grid' || d.heads < 2;
         if (empty) return;
         ui.stage.setAttribute('aria-label',
@@ -259,21 +258,18 @@ export class AttentionMap extends HTMLElement {
 
     /** Asks the page for exact values where only pooled ones are here. */
     #ask(drawn) {
-        const m = this.#map, { data: d, head, cell } = m, lay = drawn?.layout;
+        const m = this.#map, { data: d, head, cell: { query } } = m, lay = drawn?.layout;
         if (!d.pooled || typeof head !== 'number') return;
         let want = null;
-        if (!exactRow(d, head, null, cell.query)) want = { head, queries: [cell.query, cell.query + 1],
-            keys: [0, d.keys] };
+        if (!exactRow(d, head, null, query)) want = { head, queries: [query, query + 1], keys: [0, d.keys] };
         if (lay && m.state.view === 'matrix' && lay.sx * d.bk > 3 && lay.seenX * lay.seenY <= 1 << 20) {
-            const part = (from, seen, n) => [Math.floor(from), Math.min(n, Math.ceil(from + seen))];
-            const q = part(lay.y, lay.seenY, d.queries), k = part(lay.x, lay.seenX, d.keys);
-            const holds = (outer, [from, to]) => outer[0] <= from && outer[1] >= to;
-            const wider = ([from, to], n) => {
-                const more = Math.ceil((to - from) / 4);
-                return [Math.max(0, from - more), Math.min(n, to + more)];
-            };
-            const have = d.tiles.some((t) => t.head === head && holds(t.queries, q) && holds(t.keys, k));
-            if (!have) want = { head, queries: wider(q, d.queries), keys: wider(k, d.keys) };
+            const range = (from, seen, n, more) => [Math.max(0, Math.floor(from - more)),
+                Math.min(n, Math.ceil(from + seen + more))];
+            const seen = (more) => ({ queries: range(lay.y, lay.seenY, d.queries, more * lay.seenY),
+                keys: range(lay.x, lay.seenX, d.keys, more * lay.seenX) });
+            const { queries, keys } = seen(0), holds = ([a, z], [from, to]) => a <= from && z >= to;
+            const has = (t) => t.head === head && holds(t.queries, queries) && holds(t.keys, keys);
+            if (!d.tiles.some(has)) want = { head, ...seen(0.25) };
         }
         const key = JSON.stringify(want);
         if (!want || key === this.#needed) return;

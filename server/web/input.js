@@ -1,8 +1,7 @@
 // input.js: what pointers and keys do.
 
 import { clamp } from './data.js';
-import { arcsHit, drawOver } from './draw.js';
-import { cellAt, minimapBox } from './pane.js';
+import { arcsHit, cellAt, drawOver, minimapBox } from './draw.js';
 import { VIEWS } from './state.js';
 
 export const ALL = { z: 1, x: 0, y: 0 };
@@ -46,12 +45,12 @@ const moveTo = (m, z, x, y) => m.set({ zoom: z === 1 ? ALL : { z, x: Math.max(0,
 const bounded = (m, l, z) => clamp(z, 1, Math.max(1, (96 * m.state.zoom.z) / l.sx));
 
 /** The cell, in fractions, under a point of the pane. */
-const spot = (l, p) => ({ x: l.x + (p.x - l.box.x) / l.sx, y: l.y + (p.y - l.box.y) / l.sy });
+const spot = (l, p) => l && ({ x: l.x + (p.x - l.box.x) / l.sx, y: l.y + (p.y - l.box.y) / l.sy });
 
-function zoomAt(m, pane, p, factor) {
-    const l = pane.layout;
+/** Zooms and leaves a cell where it is. */
+function zoomAt(m, { layout: l }, c, factor) {
     if (!l) return;
-    const now = m.state.zoom.z, z = bounded(m, l, now * factor), c = spot(l, p), by = now / z;
+    const now = m.state.zoom.z, z = bounded(m, l, now * factor), by = now / z;
     moveTo(m, z, c.x - (c.x - l.x) * by, c.y - (c.y - l.y) * by);
 }
 
@@ -70,19 +69,13 @@ export function onKey(m, e) {
     if (m.empty || e.altKey || e.metaKey || e.target.closest?.('input, select, dialog, .menu')) return;
     if (e.key === '?') m.ui.help.showModal();
     if (e.composedPath()[0] !== m.ui.stage) return;
-    const s = m.state, d = m.data, pane = m.ui.panes[0], cell = { query: s.query, key: s.key };
+    const s = m.state, d = m.data, cell = { query: s.query, key: s.key };
     const turn = (by) => {
         const now = typeof s.head === 'number' ? s.head : by > 0 ? -1 : d.heads;
         m.hoverHead = null;
         m.set({ head: clamp(now + by, 0, d.heads - 1) }, true);
     };
-    const zoom = (factor) => {
-        const l = pane.layout;
-        if (l) zoomAt(m, pane, { x: l.box.x + (s.key + 0.5 - l.x) * l.sx,
-            y: l.box.y + (s.query + 0.5 - l.y) * l.sy }, factor);
-    };
-    const end = e.ctrlKey ? { Home: { query: 0 }, End: { query: d.queries - 1 } }
-        : { Home: { key: 0 }, End: { key: d.keys - 1 } };
+    const zoom = (factor) => zoomAt(m, m.ui.panes[0], { x: s.key + 0.5, y: s.query + 0.5 }, factor);
     const moves = {
         ArrowLeft: { key: s.key - 1 },
         ArrowRight: { key: s.key + 1 },
@@ -90,7 +83,8 @@ export function onKey(m, e) {
         ArrowDown: { query: s.query + 1 },
         PageUp: { query: s.query - 10 },
         PageDown: { query: s.query + 10 },
-        ...end,
+        Home: e.ctrlKey ? { query: 0 } : { key: 0 },
+        End: e.ctrlKey ? { query: d.queries - 1 } : { key: d.keys - 1 },
     };
     const acts = {
         '[': () => turn(-1),
@@ -111,6 +105,8 @@ export function onKey(m, e) {
 
 /* --- pointers --------------------------------------------------------------------------------- */
 
+const distance = (a, b) => Math.hypot(a.x - b.x, a.y - b.y);
+
 /** Wheel, pinch, drag, box and clicks on one pane. */
 export class Pointers {
     #down = new Map(); // where each pointer is that is held
@@ -126,7 +122,7 @@ export class Pointers {
         on('pointerup', this.#release);
         on('pointercancel', this.#release);
         on('pointerleave', () => hoverCell(m, null));
-        on('dblclick', (e, p) => zoomAt(m, pane, p, 2));
+        on('dblclick', (e, p) => zoomAt(m, pane, spot(pane.layout, p), 2));
     }
 
     #where(e) {
@@ -142,10 +138,11 @@ export class Pointers {
     }
 
     #wheel(e, p) {
+        const { m, pane: { layout } } = this;
         e.preventDefault();
-        if (this.pane.layout) zoomAt(this.m, this.pane, p,
-            Math.exp(clamp(-e.deltaY, -100, 100) * (e.ctrlKey ? 0.01 : 0.004)));
-        else this.#scroll(this.m.scroll + e.deltaY);
+        const turned = clamp(-e.deltaY, -100, 100) * (e.ctrlKey ? 0.01 : 0.004);
+        if (layout) zoomAt(m, this.pane, spot(layout, p), Math.exp(turned));
+        else this.#scroll(m.scroll + e.deltaY);
     }
 
     #scroll(to) {
@@ -157,26 +154,25 @@ export class Pointers {
         if (e.button !== 0 || this.m.empty) return;
         this.pane.node.setPointerCapture(e.pointerId);
         this.#down.set(e.pointerId, p);
-        this.#start = { ...p, lay: this.pane.layout, scroll: this.m.scroll, moved: this.#down.size > 1,
-            shift: e.shiftKey };
+        this.#start = { ...p, lay: this.pane.layout, scroll: this.m.scroll, shift: e.shiftKey,
+            moved: this.#down.size > 1 };
     }
 
     #move(e, p) {
-        const before = this.#down.get(e.pointerId);
+        const before = this.#down.get(e.pointerId), from = this.#start;
         if (!before) {
             hoverCell(this.m, this.#cellAt(p));
             return;
         }
         this.#down.set(e.pointerId, p);
         if (this.#down.size === 2 && this.pane.layout) this.#pinch(e.pointerId, before, p);
-        else if (this.#start && (this.#start.moved || Math.hypot(p.x - this.#start.x,
-            p.y - this.#start.y) > 4)) this.#drag(p);
+        else if (from && (from.moved || distance(p, from) > 4)) this.#drag(p);
     }
 
     #pinch(id, before, p) {
-        const [, o] = [...this.#down].find(([other]) => other !== id), span = (a) =>
-            Math.hypot(a.x - o.x, a.y - o.y) || 1;
-        zoomAt(this.m, this.pane, { x: (p.x + o.x) / 2, y: (p.y + o.y) / 2 }, span(p) / span(before));
+        const [, o] = [...this.#down].find(([other]) => other !== id);
+        const middle = { x: (p.x + o.x) / 2, y: (p.y + o.y) / 2 };
+        zoomAt(this.m, this.pane, spot(this.pane.layout, middle), distance(p, o) / (distance(before, o) || 1));
     }
 
     #drag(p) {
@@ -197,12 +193,13 @@ export class Pointers {
     }
 
     #click(p) {
-        const { m, pane } = this, l = pane.layout, box = l && m.state.zoom.z > 1 && minimapBox(l, pane.data);
-        if (box && p.x > box.x && p.y > box.y && p.x < box.x + box.w && p.y < box.y + box.h) {
-            const x = ((p.x - box.x) / box.w) * pane.data.keys,
-                y = ((p.y - box.y) / box.h) * pane.data.queries;
-            moveTo(m, m.state.zoom.z, x - l.seenX / 2, y - l.seenY / 2);
-            return;
+        const { m, pane } = this, l = pane.layout, d = pane.data, { z } = m.state.zoom;
+        if (l && z > 1) {
+            const box = minimapBox(l, d), x = (p.x - box.x) / box.w, y = (p.y - box.y) / box.h;
+            if (x > 0 && y > 0 && x < 1 && y < 1) {
+                moveTo(m, z, x * d.keys - l.seenX / 2, y * d.queries - l.seenY / 2);
+                return;
+            }
         }
         const cell = this.#cellAt(p);
         if (cell) select(m, cell, true);

@@ -1,9 +1,8 @@
 // model.js: what is shown: the map, the state, and what is made of both and kept until one changes.
 
 import { packed, palette, table } from './colour.js';
-import { cellValue, clamp, count, exactRow, headFacts, headValues, hiddenKeys, inSlices, isMasked, pyramid,
-    shown, thumbnail } from './data.js';
-import { pickLevel } from './pane.js';
+import { cellValue, clamp, count, exactRow, headFacts, headValues, hiddenKeys, inSlices, isMasked, level,
+    pickLevel, pyramid, shown, thumbnail } from './data.js';
 import { initial } from './state.js';
 
 const LOG_FLOOR = 1e-4;
@@ -120,18 +119,17 @@ export class Model {
 
     /** Exact values of a part of a pooled map. */
     addTile({ head, queries, keys, values }) {
-        const n = (queries[1] - queries[0]) * (keys[1] - keys[0]), { tiles } = this.data;
-        if (values.length !== n) {
-            throw new RangeError(`values holds ${values.length} numbers, but its ranges span ${n} cells`);
+        const rows = queries[1] - queries[0], cols = keys[1] - keys[0], { tiles } = this.data;
+        const exact = Float32Array.from(values), n = exact.length;
+        if (n !== rows * cols) {
+            throw new RangeError(`values holds ${n} numbers, but its ranges span ${rows * cols} cells`);
         }
-        const exact = Float32Array.from(values);
         for (let query = queries[0], k = 0; query < queries[1]; query++) {
             for (let key = keys[0]; key < keys[1]; key++, k++) {
                 if (exact[k] === 0 && this.masked(head, { query, key })) exact[k] = NaN;
             }
         }
-        tiles.push({ head, queries: [...queries], keys: [...keys], values: exact,
-            bits: new Uint32Array(exact.buffer) });
+        tiles.push({ head, queries: [...queries], keys: [...keys], ...level(exact, rows, cols) });
         let held = 0;
         for (let k = tiles.length - 1; k >= 0; k--) {
             held += tiles[k].values.length;

@@ -1,6 +1,8 @@
-// request.js: what goes to the daemon and comes from it: tensors, one sequence of a batch, its mask.
-// Addresses are relative to the page: a path prefix changes nothing.
+// request.js: what goes to the daemon and comes from it: tensors, one sequence of a batch, its mask;
+// files that people bring, and code that they take. Addresses are relative to the page: a path prefix
+// changes nothing.
 
+import { count } from './data.js';
 import { base64 } from './save.js';
 
 const ROOT = new URL('.', document.baseURI);
@@ -37,6 +39,8 @@ async function ask(path, options = {}) {
 
 export const getJSON = async (path) => (await ask(path)).json();
 
+/* --- tensors ----------------------------------------------------------------------------------- */
+
 const DTYPES = { // by the names of safetensors: ours, an array of them, and how one becomes a number
     F64: ['float64', Float64Array],
     F32: ['float32', Float32Array],
@@ -67,6 +71,13 @@ export function readSafetensors(buffer) {
         tensors[name] = { shape, dtype: DTYPES[dtype][0], data };
     }
     return { tensors, metadata };
+}
+
+/** The maps of several layers as one. */
+export function stacked(parts) {
+    const [{ shape, values }] = parts, all = new Float32Array(parts.length * values.length);
+    parts.forEach((part, k) => all.set(part.values, k * values.length));
+    return { shape: [parts.length, ...shape], values: all };
 }
 
 /** Sends a request; the answer's tensors are {shape, dtype, data}. */
@@ -108,6 +119,8 @@ export function tensor(v) {
     const number = (x) => (x === '-inf' ? -Infinity : Number(x));
     return { shape, values: Float32Array.from(v.flat(shape.length), number) };
 }
+
+/* --- one sequence ------------------------------------------------------------------------------ */
 
 /** How many sequences a request has. */
 export function batchOf(request) {
@@ -225,4 +238,106 @@ export function generated(layer, tokens) {
     const request = { inputs_embeds: make(tokens, layer.d_model) };
     if (layer.cross) request.encoder_hidden_states = make(Math.ceil(tokens / 2), layer.d_kv);
     return request;
+}
+
+/* --- what people bring ------------------------------------------------------------------------ */
+
+function readNPY(buffer) {
+    const bytes = new Uint8Array(buffer), view = new DataView(buffer);
+    if (bytes.length < 12 || bytes[0] !== 0x93 || bytes[1] !== 0x4e) throw new Error('this is not a .npy file');
+    const start = bytes[6] > 1 ? 12 : 10;
+    const end = start + (start === 12 ? view.getUint32(8, true) : view.getUint16(8, true));
+    const head = new TextDecoder().decode(bytes.subarray(start, end));
+    const kind = /'descr':\s*'([^']*)'/.exec(head)?.[1], fortran = /'fortran_order':\s*True/.test(head);
+    const shape = /'shape':\s*\(([^)]*)\)/.exec(head)?.[1].split(',').filter((s) => s.trim()).map(Number);
+    const dtype = { '<f4': 'float32', '<f8': 'float64', '<f2': 'float16', '<i4': 'int32', '<i8': 'int64',
+        '|b1': 'bool', '|u1': 'uint8' }[kind];
+    if (!dtype || fortran) {
+        throw new Error(`this .npy file holds ${kind}${fortran ? ' in Fortran order' : ''}; ` +
+            'float32, float64 or float16 in C order can be shown');
+    }
+    return { shape, dtype, data: bytes.slice(end) };
+}
+
+/** Maps as they are in an answer: of a batch its first sequence, of an encoder's layers all. */
+function asMap({ shape, values }, { tokens } = {}) {
+    const labels = Array.isArray(tokens?.[0]) ? tokens[0] : tokens, plane = shape.slice(-3);
+    const n = plane.reduce((a, b) => a * b, 1), batch = shape.length > 3 ? shape.at(-4) : 1;
+    const layers = shape.length > 4 ? shape[0] : 1;
+    const first = (l) => values.subarray(l * batch * n, (l * batch + 1) * n);
+    const map = layers > 1 ? stacked(count(layers).map((l) => ({ shape: plane, values: first(l) })))
+        : { shape: plane, values: first(0) };
+    if (labels?.length === shape.at(-2)) map.queryTokens = labels;
+    return { map };
+}
+
+export function readJSON(text) {
+    let v = null;
+    try { v = JSON.parse(text) ?? {}; } catch (e) { throw new Error(`this is not JSON: ${e.message}`); }
+    if (v.inputs_embeds || v.query) return { request: v };
+    if (v.shape && v.values) return { map: v };
+    if (v.attentions) return asMap(tensor(v.attentions), v);
+    throw new Error('this JSON has neither inputs_embeds nor query, and is no answer with attentions either');
+}
+
+/** What a file holds: {request} to be sent, or {map} to be shown as it is. */
+export async function readFile(file, layer) {
+    const ending = file.name.split('.').at(-1).toLowerCase();
+    if (ending === 'json') return readJSON(await file.text());
+    const buffer = await file.arrayBuffer();
+    if (ending === 'npy') {
+        const t = readNPY(buffer), { shape } = t;
+        const inputs = (shape.length === 2 || shape.length === 3) && shape.at(-1) === layer?.d_model;
+        return inputs ? { request: { inputs_embeds: t } } : asMap(tensor(t));
+    }
+    if (ending === 'safetensors') {
+        const { tensors, metadata } = readSafetensors(buffer), options = {}, names = Object.keys(tensors);
+        for (const [name, text] of Object.entries(metadata)) {
+            try { options[name] = JSON.parse(text); } catch { /* a note, no option */ }
+        }
+        if (tensors.attentions) return asMap(tensor(tensors.attentions), options);
+        if (tensors.inputs_embeds || tensors.query) return { request: { ...options, ...tensors } };
+        throw new Error(`the file holds ${names.slice(0, 4).join(', ')}${names.length > 4 ? ', …' : ''}; ` +
+            'inputs_embeds, query with key and value, or attentions can be shown. ' +
+            'Weights are loaded by attnd itself: attnd --model NAME=FILE');
+    }
+    throw new Error(`${file.name}: drop a request or an answer as .json, or tensors as .npy or .safetensors`);
+}
+
+/* --- what people take -------------------------------------------------------------------------- */
+
+/** What is on screen as a command or a program. w: {root, route, example, layer, head, index, key}. */
+export function snippets({ root, route, example, layer, head, index, key }) {
+    const url = root + route, source = example && root + example;
+    const change = { ...(layer === null ? {} : { layer }), return_outputs: false,
+        return_attentions: typeof head === 'number' ? { heads: [head] } : { reduce_heads: head } };
+    const json = JSON.stringify(change), python = json.replace('false', 'False');
+    const pythonKey = key ? ', "Authorization": "Bearer " + os.environ["ATTND_API_KEY"]' : '';
+    const nodeKey = key ? ", Authorization: 'Bearer ' + process.env.ATTND_API_KEY" : '';
+    const curl = `curl -s${key ? ' -H "Authorization: Bearer $ATTND_API_KEY"' : ''}`;
+    const merge = `python3 -c 'import json,sys; print(json.dumps(json.load(sys.stdin) | ${python}))'`;
+    return {
+        curl: `${source ? `${curl} '${source}' |\n  ${merge}`
+            : `# request.json: the button below saves it\n${merge} < request.json`} |
+  ${curl} '${url}' --json @-`,
+        Python: `import json${key ? ', os' : ''}, urllib.request
+
+def call(url, body=None):
+    headers = {"Content-Type": "application/json"${pythonKey}}
+    request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)
+    return json.load(urllib.request.urlopen(request))
+
+body = ${source ? `call("${source}")` : 'json.load(open("request.json"))'}
+body.update(${python})
+answer = call("${url}", body)
+weights = answer["attentions"]${index}   # [query][key]
+print(weights[0])`,
+        JavaScript: `const headers = { 'Content-Type': 'application/json'${nodeKey} };
+const body = ${source ? `await (await fetch('${source}', { headers })).json()`
+        : "JSON.parse((await import('node:fs')).readFileSync('request.json', 'utf8'))"};
+Object.assign(body, ${json});
+const answer = await (await fetch('${url}', { method: 'POST', headers, body: JSON.stringify(body) })).json();
+const weights = answer.attentions${index};   // [query][key]
+console.log(JSON.stringify(weights[0]));`,
+    };
 }

@@ -738,6 +738,44 @@ static void expect_continue_is_answered_at_once(void **state)
     }
 }
 
+/* libmicrohttpd 0.9.75 would take the second request for the body of the first. */
+static void expect_without_a_body_swallows_no_request(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *fields;
+        int status;
+        const char *body;
+    } first[] = {{"GET /echo/one", "", 200, "one"},
+                 {"GET /echo/one", "Content-Length: 0\r\n", 200, "one"},
+                 {"POST /count", "Content-Length: 0\r\n", 200, "0"},
+                 {"GET /wait/3", "", 200, "worked"},
+                 {"GET /stream/10", "", 200, "abcdefghij"},
+                 {"GET /nothing", "", 404, NULL},
+                 {"GET /both", "Host: twice\r\n", 400, NULL}};
+    for (size_t i = 0; i < COUNT(first); i++) {
+        raw_conn c;
+        raw_open(&c, app.url);
+        assert_true(raw_text(&c,
+                             "%s HTTP/1.1\r\n" HOST "%sExpect: 100-continue\r\n\r\n"
+                             "GET /echo/two HTTP/1.1\r\n" HOST "\r\n",
+                             first[i].line, first[i].fields));
+        raw_answer a = raw_read(&c, false, 0);
+        assert_answer(&a, first[i].status, first[i].body);
+        const char *connection = raw_header(&a, "Connection");
+        bool closed = connection != NULL && strcmp(connection, "close") == 0;
+        raw_free(&a);
+        if (closed) { /* then the client knows that it has no answer to the second */
+            assert_true(raw_is_closed(&c, 2000));
+        } else {
+            a = raw_read(&c, false, 0);
+            assert_answer(&a, 200, "two");
+            raw_free(&a);
+        }
+        raw_close(&c);
+    }
+}
+
 /* --- Host and listening --- */
 
 static void foreign_hosts_are_refused_on_loopback(void **state)
@@ -856,6 +894,7 @@ int main(void)
         cmocka_unit_test(a_body_far_over_the_limit_is_cut_with_an_answer),
         cmocka_unit_test(a_body_broken_at_the_start_is_answered_at_its_end),
         cmocka_unit_test(expect_continue_is_answered_at_once),
+        cmocka_unit_test(expect_without_a_body_swallows_no_request),
         cmocka_unit_test(foreign_hosts_are_refused_on_loopback),
         cmocka_unit_test(open_listeners_take_any_host),
         cmocka_unit_test(a_bad_address_is_one_sentence),

@@ -82,6 +82,9 @@ completion() {
 # Built twice, in another place, zone and mask: the same bytes. Then what a user would do with it.
 debian() {
     local deb=$build/deb again=$root/elsewhere/deb file
+    for file in $(sed -n '/^DEPS_BUILD/,/[^\\]$/p' Makefile | grep -o '[a-z0-9-]*-dev' | grep -v '^libc6-'); do
+        grep -qE "^ $file\>" docker/debian/control || echo "docker/debian/control does not name $file"
+    done
     make --no-print-directory -s DEB="$deb" deb-package || return
     mkdir -m 755 "$root/elsewhere"
     (umask 027 && TZ=Pacific/Auckland make --no-print-directory -s DEB="$again" deb-package) || return

@@ -26,6 +26,7 @@ typedef struct {
     char name;
     int steps, ms;
     bool blocks; /* each step waits for the gate, or until it is canceled */
+    bool hangs;  /* and does not look whether it is */
     bool waits;  /* between the steps, for its reader */
     bool again;  /* submitted anew by done() */
     int ended;   /* how often done() was called */
@@ -59,7 +60,7 @@ attn_status __wrap_srv_request_step(srv_request *r, attn_pool *p, const atomic_b
     (void)pthread_mutex_lock(&lock);
     note(f->name);
     (void)pthread_cond_broadcast(&changed);
-    while (f->blocks && !gate && !atomic_load(cancel)) {
+    while (f->blocks && !gate && (f->hangs || !atomic_load(cancel))) {
         (void)pthread_mutex_unlock(&lock);
         (void)usleep(500);
         (void)pthread_mutex_lock(&lock);
@@ -599,6 +600,40 @@ static void cancel_ends_jobs_in_every_state(void **state)
     stop();
 }
 
+/* Waits until it is stuck for a moment, or until it is not. */
+static void wait_stuck(bool stuck)
+{
+    int64_t until = srv_now_ms() + PATIENCE_MS;
+    while ((srv_infer_stuck_s(queue) > 0.02) != stuck && srv_now_ms() < until)
+        (void)usleep(500);
+    assert_int_equal(srv_infer_stuck_s(queue) > 0.02, stuck);
+}
+
+static void a_step_that_does_not_end_is_seen(void **state)
+{
+    fake long_ = {.name = 'l', .blocks = true};
+    fake hangs = {.name = 'h', .blocks = true, .hangs = true};
+    (void)state;
+
+    start(10);
+    assert_true(srv_infer_stuck_s(queue) == 0);
+    submit(&long_);
+    wait_trace("l");
+    (void)usleep(100000);
+    assert_true(srv_infer_stuck_s(queue) == 0); /* at work: nobody has told it to end */
+    release();
+    wait_over(1);
+    gate = false;
+    hangs.job.deadline_ms = srv_now_ms() + 50;
+    submit(&hangs);
+    wait_stuck(true);
+    release();
+    wait_over(2);
+    wait_stuck(false);
+    assert_int_equal(hangs.job.status, ATTN_ETIMEDOUT);
+    stop();
+}
+
 static void free_waits_until_all_is_done(void **state)
 {
     (void)state;
@@ -656,6 +691,7 @@ int main(void)
         cmocka_unit_test(a_reader_in_a_hurry_is_not_forgotten),
         cmocka_unit_test(a_deadline_ends_what_waits_for_its_reader),
         cmocka_unit_test(cancel_ends_jobs_in_every_state),
+        cmocka_unit_test(a_step_that_does_not_end_is_seen),
         cmocka_unit_test(free_waits_until_all_is_done),
     };
     return cmocka_run_group_tests(tests, make_pool, free_pool);

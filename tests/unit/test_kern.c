@@ -175,6 +175,171 @@ static void scale_add_scales_what_was_there_once(void **state)
     }
 }
 
+static double activation(attn_activation kind, double x)
+{
+    switch (kind) {
+    case ATTN_GELU:
+        return x * 0.5 * erfc(-x / sqrt(2.0));
+    case ATTN_GELU_TANH:
+        return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    case ATTN_RELU:
+        return fmax(x, 0.0);
+    default:
+        return x / (1.0 + exp(-x));
+    }
+}
+
+/* Measured: at most 1.2e-7 of |x| or of 1, the larger. Near 0 and far below it the error must be small beside the
+ * result as well. */
+static void activations_agree_with_their_formulas(void **state)
+{
+    (void)state;
+    enum { N = 20011 };
+    static float x[N], y[N];
+
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
+        for (attn_activation kind = ATTN_GELU; kind <= ATTN_SILU; kind++) {
+            for (size_t i = 0; i < N; i++)
+                y[i] = x[i] = i < N / 2 ? random_float(8.0F)
+                                        : random_float(1.0F) * exp2f(random_float(100.0F));
+            attn_kernels.activate(
+                &(attn_activate){.kind = kind, .x = y, .rows = 1, .n = N, .ld = N});
+            for (size_t i = 0; i < N; i++) {
+                double want = activation(kind, (double)x[i]), error = fabs((double)y[i] - want);
+                double allowed = 2e-7 * fmax(fabs((double)x[i]), 1.0);
+                if (fabs((double)x[i]) < 1.0)
+                    allowed = 5e-7 * fabs(want) + 1e-37; /* subnormal numbers count as zero */
+                else if (x[i] > -4.0F && x[i] < 0.0F)
+                    allowed = 1e-5 * fabs(want);
+                if (!(error <= allowed))
+                    fail_msg("%s: activation %d of %.9g is %.9g, not %.17g", attn_kernels.isa,
+                             (int)kind, (double)x[i], (double)y[i], want);
+            }
+        }
+    }
+    case_use_best_level();
+}
+
+/* Rows with gaps, of any length: what lies between them stays, an element's bits are those of any other place, a gate
+ * multiplies. */
+static void activations_stay_in_their_rows(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
+        for (size_t n = 1; n <= 70; n++) {
+            enum { ROWS = 3 };
+            size_t ld = n + 2, all = (ROWS - 1) * ld + n;
+            attn_activation kind = (attn_activation)(n % 4);
+            float *x = random_row(all, 4.0F), *gate = random_row(all, 2.0F),
+                  *y = malloc(all * sizeof *y);
+            memcpy(y, x, all * sizeof *y);
+            attn_kernels.activate(
+                &(attn_activate){kind, y, ROWS, n, ld, n % 3 == 0 ? NULL : gate, ld});
+            for (size_t i = 0; i < all; i++) {
+                float one[1] = {x[i]};
+                if (i % ld < n) {
+                    attn_kernels.activate(
+                        &(attn_activate){.kind = kind, .x = one, .rows = 1, .n = 1, .ld = 1});
+                    if (n % 3 != 0)
+                        one[0] *= gate[i];
+                }
+                assert_memory_equal(&y[i], one, sizeof *one);
+            }
+            free(x);
+            free(gate);
+            free(y);
+        }
+        for (attn_activation kind = ATTN_GELU; kind <= ATTN_SILU; kind++) {
+            float bad[] = {1.0F, NAN, -2.0F};
+            attn_kernels.activate(
+                &(attn_activate){.kind = kind, .x = bad, .rows = 1, .n = 3, .ld = 3});
+            assert_true(isnan(bad[1]) && isfinite(bad[0]) && isfinite(bad[2]));
+        }
+    }
+    case_use_best_level();
+}
+
+static void check_norm(size_t n, bool added, bool kept, bool biased)
+{
+    enum { ROWS = 2 };
+    float *x = random_row(ROWS * n, 3.0F), *add = random_row(ROWS * n, 3.0F),
+          *out = malloc(ROWS * n * sizeof *out);
+    float *weight = random_row(n, 1.0F), *bias = random_row(n, 1.0F),
+          *sum = malloc(ROWS * n * sizeof *sum);
+
+    attn_kernels.norm(&(attn_norm){out, kept ? sum : NULL, x, added ? add : NULL, ROWS, n, weight,
+                                   biased ? bias : NULL, 1e-5F});
+    for (size_t r = 0; r < ROWS; r++) {
+        double mean = 0.0, variance = 0.0;
+        for (size_t i = r * n; i < (r + 1) * n; i++) {
+            if (added)
+                x[i] += add[i];
+            mean += (double)x[i] / (double)n;
+        }
+        for (size_t i = r * n; i < (r + 1) * n; i++)
+            variance += ((double)x[i] - mean) * ((double)x[i] - mean) / (double)n;
+        for (size_t i = r * n; i < (r + 1) * n; i++) {
+            double want = ((double)x[i] - mean) / sqrt(variance + 1e-5) * (double)weight[i - r * n];
+            if (biased)
+                want += (double)bias[i - r * n];
+            if (!(fabs((double)out[i] - want) <= 2e-6))
+                fail_msg("%s: %zu wide, element %zu is %.9g, not %.9g", attn_kernels.isa, n, i,
+                         (double)out[i], want);
+            assert_true(!kept || sum[i] == x[i]);
+        }
+    }
+    free(x);
+    free(add);
+    free(out);
+    free(weight);
+    free(bias);
+    free(sum);
+}
+
+static void norm_agrees_with_its_formula(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
+        for (size_t n = 2; n <= LONGEST; n++) {
+            for (size_t options = 0; options < 8; options++)
+                check_norm(n, options & 1, options & 2, options & 4);
+        }
+    }
+    case_use_best_level();
+}
+
+/* The places of x, add and sum may be those of out and x, as the encoder has them. */
+static void norm_may_overwrite_what_it_reads(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
+        for (size_t n = 2; n <= 70; n++) {
+            float *x = random_row(n, 3.0F), *add = random_row(n, 3.0F),
+                  *weight = random_row(n, 1.0F);
+            float *want = malloc(n * sizeof *want), *sum = malloc(n * sizeof *sum);
+            float *copy = malloc(n * sizeof *copy);
+            attn_kernels.norm(&(attn_norm){want, sum, x, add, 1, n, weight, NULL, 0.0F});
+            memcpy(copy, x, n * sizeof *copy);
+            attn_kernels.norm(&(attn_norm){copy, NULL, copy, add, 1, n, weight, NULL, 0.0F});
+            assert_memory_equal(copy, want, n * sizeof *want);
+            attn_kernels.norm(&(attn_norm){add, x, x, add, 1, n, weight, NULL, 0.0F});
+            assert_memory_equal(add, want, n * sizeof *want);
+            assert_memory_equal(x, sum, n * sizeof *want);
+            free(x);
+            free(add);
+            free(weight);
+            free(want);
+            free(sum);
+            free(copy);
+        }
+    }
+    case_use_best_level();
+}
+
 static void all_finite_sees_one_bad_value_anywhere(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -252,6 +417,18 @@ static void product_agrees_with_plain_sums_and_stays_in_its_tile(void **state)
             free(packed);
             free(before);
         }
+    }
+}
+
+static void a_product_without_columns_writes_nothing(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < case_num_levels; l++) {
+        case_use_level(l);
+        float a[8] = {0}, b[1] = {0}, c[2] = {3.0F, 4.0F};
+        attn_kernels.product(
+            &(attn_product){.m = 2, .n = 0, .k = 4, .a = a, .lda = 4, .b = b, .c = c, .ldc = 1});
+        assert_true(c[0] == 3.0F && c[1] == 4.0F);
     }
 }
 
@@ -368,8 +545,13 @@ int main(void)
         cmocka_unit_test(transpose_moves_every_element_and_no_other),
         cmocka_unit_test(scale_multiplies_each_element_once),
         cmocka_unit_test(scale_add_scales_what_was_there_once),
+        cmocka_unit_test(activations_agree_with_their_formulas),
+        cmocka_unit_test(activations_stay_in_their_rows),
+        cmocka_unit_test(norm_agrees_with_its_formula),
+        cmocka_unit_test(norm_may_overwrite_what_it_reads),
         cmocka_unit_test(all_finite_sees_one_bad_value_anywhere),
         cmocka_unit_test(product_agrees_with_plain_sums_and_stays_in_its_tile),
+        cmocka_unit_test(a_product_without_columns_writes_nothing),
         cmocka_unit_test(a_product_cut_at_row_blocks_has_the_same_bits),
         cmocka_unit_test(packing_in_pieces_is_packing_at_once),
         cmocka_unit_test(unknown_levels_are_refused_by_name),

@@ -1,18 +1,20 @@
 // <attention-map> by itself: in pages of other origins, as a package, and with maps that are large.
 
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { gzipSync } from 'node:zlib';
-import { check, daemon, drawn, equal, exported, open, part, quiet, require, run, scratch, server, setState, settle, test, viewer } from './harness.mjs';
+import { check, daemon, drawn, equal, exported, open, part, quiet, require, run, scratch, server, setState, settle, skip, test, viewer } from './harness.mjs';
 
 const address = await daemon();
 const WEB = 'server/web';
 let page_ = '';
 const elsewhere = await server((q, r) => {
     if (q.url.startsWith('/package/')) {
-        try { r.writeHead(200, { 'Content-Type': 'text/javascript' }).end(readFileSync(path.join(packed(), q.url.slice(9)))); } catch { r.writeHead(404).end(); }
-    } else if (q.url === '/') r.writeHead(200, { 'Content-Type': 'text/html' }).end(`<!doctype html><meta charset=utf-8><link rel=icon href=data:,>${page_}`);
+        const file = path.join(packed(), q.url.slice(9));
+        if (existsSync(file)) r.writeHead(200, { 'Content-Type': 'text/javascript' }).end(readFileSync(file));
+        else r.writeHead(404).end();
+    } else if (q.url === '/react.js') r.writeHead(200, { 'Content-Type': 'text/javascript' }).end(react());
+    else if (q.url === '/') r.writeHead(200, { 'Content-Type': 'text/html' }).end(`<!doctype html><meta charset=utf-8><link rel=icon href=data:,>${page_}`);
     else r.writeHead(404).end();
 });
 const host = async (html, options) => { page_ = html; return open(elsewhere, options); };
@@ -27,18 +29,6 @@ function packed() {
     return folder;
 }
 
-test('the_page_loads_less_than_60_kB', async () => {
-    const page = await viewer(address), names = await page.evaluate(() => performance.getEntriesByType('resource').map((e) => new URL(e.name).pathname).filter((p) => p.startsWith('/ui/')));
-    let bytes = 0;
-    for (const name of ['/', ...new Set(names)]) {
-        const reply = await fetch(new URL(name, address), { headers: { 'Accept-Encoding': 'gzip' } });
-        equal(reply.headers.get('content-encoding'), 'gzip', name);
-        bytes += gzipSync(Buffer.from(await reply.arrayBuffer()), { level: 9 }).length;
-    }
-    check(names.length > 10, `${names.length} files`);
-    check(bytes <= 60000, `${bytes} bytes after gzip`);
-});
-
 test('other_pages_embed_it_from_a_running_daemon_in_three_lines', async () => {
     const readme = readFileSync(path.join(WEB, 'README.md'), 'utf8'), three = /```html\n(.*?)```/s.exec(readme)[1];
     equal(three.trim().split('\n').length, 3);
@@ -51,12 +41,64 @@ test('other_pages_embed_it_from_a_running_daemon_in_three_lines', async () => {
     await quiet(page);
 });
 
+/** React as npm has it, modules of CommonJS, in one script: window.require() gives them. */
+function react() {
+    const modules = ['react', 'scheduler', 'react-dom', 'react-dom/client'].map((name) =>
+        `${JSON.stringify(name)}: (module, exports, require, process) => {\n${readFileSync(productionOf(name))}\n}`);
+    return `(() => {
+        const modules = {${modules.join(',\n')}}, made = {};
+        window.require = (name) => {
+            if (!made[name]) {
+                made[name] = { exports: {} };
+                modules[name](made[name], made[name].exports, window.require, { env: { NODE_ENV: 'production' } });
+            }
+            return made[name].exports;
+        };
+    })();`;
+}
+
+function productionOf(name) {
+    const [root, part] = name.split('/');
+    return require.resolve(`${root}/package.json`).replace('package.json', `cjs/${[root, part].filter(Boolean).join('-')}.production.js`);
+}
+
+test('a_react_page_gives_it_properties_and_hears_its_events', async () => {
+    try { productionOf('react-dom/client'); } catch { skip('react is not installed; make deps-web says more'); }
+    const page = await host(`<div id=root></div><script src=react.js></script><script type=module>
+        import './package/attention-map.js';
+        const { createElement, useState } = require('react'), { createRoot } = require('react-dom/client');
+        const maps = [{ shape: [1, 1, 2], values: [0.25, 0.75], keyTokens: ['a', 'b'] }, { shape: [2, 2, 2], values: [1, 0, 0.5, 0.5, 0, 1, 0.125, 0.875] }];
+        function App() {
+            const [k, setK] = useState(0), [cell, setCell] = useState(null);
+            return createElement('div', null,
+                createElement('button', { id: 'next', onClick: () => setK(1) }, 'next'),
+                createElement('output', null, cell && JSON.stringify(cell)),
+                createElement('attention-map', { data: maps[k], view: 'matrix', heads: String(k), 'onattention-select': (e) => setCell(e.detail) }));
+        }
+        createRoot(document.getElementById('root')).render(createElement(App));
+    </script>`);
+    await drawn(page);
+    equal(await part(page, '.value').textContent(), '0.25');
+    await part(page, '[role=application]').focus();
+    await page.keyboard.press('ArrowRight');
+    const heard = (cell) => page.waitForFunction((text) => document.querySelector('output').textContent === text, JSON.stringify(cell));
+    await heard({ head: 0, query: 0, key: 1, value: 0.75 });
+    await page.click('#next');
+    await page.waitForFunction(() => document.querySelector('attention-map').data.shape[0] === 2);
+    await settle(page);
+    equal(await page.evaluate(() => document.querySelector('attention-map').data.shape), [2, 2, 2]);
+    await part(page, '[role=application]').focus();
+    await page.keyboard.press('ArrowDown');
+    await heard({ head: 1, query: 1, key: 1, value: 0.875 });
+    await quiet(page);
+});
+
 test('the_package_holds_what_its_manifest_names', async () => {
     const at = packed(), about = JSON.parse(readFileSync(path.join(at, 'package.json'))), files = readdirSync(at);
     for (const name of [...about.files, about.customElements, about.types, about.unpkg]) check(files.includes(path.basename(name)), `${name} is missing`);
     for (const e of Object.values(about.exports)) for (const f of typeof e === 'string' ? [e] : Object.values(e)) check(files.includes(path.basename(f)), `${f} is missing`);
     equal(about.dependencies, undefined);
-    check(!files.some((f) => ['app.js', 'own.js', 'request.js', 'index.html', 'pack.mjs'].includes(f)), 'the page stays out');
+    check(!files.some((f) => ['app.js', 'request.js', 'index.html', 'pack.mjs'].includes(f)), 'the page stays out');
     const manifest = JSON.parse(readFileSync(path.join(at, 'custom-elements.json'))), element = readFileSync(path.join(at, 'element.js'), 'utf8'), types = readFileSync(path.join(at, about.types), 'utf8');
     for (const m of manifest.modules) check(files.includes(m.path), m.path);
     const declared = manifest.modules[0].declarations[0];
@@ -132,7 +174,39 @@ test('512_tokens_with_12_heads_are_shown_within_two_seconds', async () => {
         })));
     }
     equal(await page.evaluate(() => document.querySelector('attention-map').data.shape), [12, 512, 512]);
+    console.log(`    ${best} ms`);
     check(best <= 2000, `${best} ms`);
+    await quiet(page);
+});
+
+test('1024_tokens_with_16_heads_are_painted_within_a_second_of_their_arrival', async () => {
+    const page = await viewer(address);
+    let best = Infinity;
+    for (let k = 0; k < 3 && best > 1000; k++) {
+        best = Math.min(best, await page.evaluate(async () => {
+            const n = 1024, heads = 16, values = new Float32Array(heads * n * n), map = document.querySelector('attention-map');
+            let s = 1;
+            for (let i = 0; i < values.length; i++) { s = (Math.imul(s, 1664525) + 1013904223) >>> 0; values[i] = s / 2 ** 32; }
+            map.setState({ view: 'matrix', head: 0 });
+            const canvas = map.shadowRoot.querySelector('.pane canvas');
+            const probe = Object.assign(document.createElement('canvas'), { width: 8, height: 8 }).getContext('2d', { willReadFrequently: true });
+            const painted = () => { // noise, where the map before had one colour a cell
+                probe.drawImage(canvas, canvas.width >> 1, canvas.height >> 1, 8, 8, 0, 0, 8, 8);
+                return new Set(probe.getImageData(0, 0, 8, 8).data).size > 8;
+            };
+            canvas.getContext('2d').clearRect(0, 0, canvas.width, canvas.height);
+            const from = performance.now();
+            map.data = { shape: [heads, n, n], values };
+            do await new Promise((resolve) => { requestAnimationFrame(() => setTimeout(resolve)); }); while (!painted());
+            return performance.now() - from;
+        }));
+    }
+    console.log(`    ${best} ms`);
+    check(best <= 1000, `painted after ${best} ms`);
+    await page.waitForFunction(() => { // all heads' pictures follow
+        const { shadowRoot } = document.querySelector('attention-map');
+        return [...shadowRoot.querySelectorAll('.heads canvas')].every((c) => c.width > 1);
+    });
     await quiet(page);
 });
 
@@ -169,23 +243,26 @@ test('4096_by_4096_pans_and_zooms_in_16_ms_of_script_and_three_times_its_memory'
     }, T);
     await page.waitForFunction(() => !document.querySelector('attention-map').shadowRoot.querySelector('.legend').textContent.includes('finer'));
     check((await part(page, '.legend').innerText()).includes('max of 8×8'), 'pooling is named');
-    check(await held(page) - before <= 3 * array, `${(await held(page) - before) / array} times the array`);
+    const times = (await held(page) - before) / array;
+    console.log(`    ${times} times the array`);
+    check(times <= 3, `${times} times the array`);
     const box = await part(page, '.stage').boundingBox(), x = box.x + box.width / 2, y = box.y + box.height / 2;
     await page.mouse.move(x, y);
     for (const scale of ['absolute', 'visible', 'log']) {
         await setState(page, { scale, zoom: { z: 1, x: 0, y: 0 } });
         let p95 = Infinity, most = 0;
         for (let k = 0; k < 3 && p95 > 16; k++) { // neighbours on the machine slow the caches down
-            const times = await frames(page, async () => {
+            const each = await frames(page, async () => {
                 for (let i = 0; i < 14; i++) { await page.mouse.wheel(0, -60); await page.waitForTimeout(18); }
                 await page.mouse.down();
                 for (let i = 0; i < 20; i++) { await page.mouse.move(x - i * 6, y - i * 4); await page.waitForTimeout(15); }
                 await page.mouse.up();
                 for (let i = 0; i < 14; i++) { await page.mouse.wheel(0, 60); await page.waitForTimeout(18); }
             });
-            check(times.length > 15, `${times.length} frames`);
-            [p95, most] = [times[Math.floor(times.length * 0.95)], times.at(-1)];
+            check(each.length > 15, `${each.length} frames`);
+            [p95, most] = [each[Math.floor(each.length * 0.95)], each.at(-1)];
         }
+        console.log(`    ${scale}: p95 ${p95} ms, at most ${most} ms`);
         check(p95 <= 16, `${scale}: p95 ${p95} ms, at most ${most} ms`);
     }
     await page.mouse.move(4, 4);

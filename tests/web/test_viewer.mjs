@@ -3,7 +3,7 @@
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { BUILD, cellPoint, check, daemon, drawn, equal, exported, getState, live, open, part, pictures, proxy, quiet, readPNG, require, run, scratch, setState, settle, smallPNG, test, viewer } from './harness.mjs';
+import { BUILD, cellPoint, check, daemon, drawn, equal, exported, getState, live, open, part, pictures, quiet, readPNG, require, run, scratch, setState, settle, smallPNG, test, viewer } from './harness.mjs';
 
 const address = await daemon();
 const CAT = 'model=demo&ex=1-cat-on-the-mat';
@@ -103,8 +103,10 @@ test('every_view_draws_in_both_themes', async () => {
             const picture = await part(page, '.stage').screenshot({ path: path.join(pictures(), `${view}-${colorScheme}.png`) }), png = readPNG(picture), seen = new Set();
             for (let y = 2; y < png.height; y += 3) for (let x = 2; x < png.width; x += 3) seen.add(png.at(x, y).join());
             check(seen.size >= 5, `${view} has only ${seen.size} colours`);
+            check((await part(page, '[part=toolbar]').boundingBox()).height < 48, `the bar of ${view} is one line`);
         }
         await setState(page, { view: 'matrix', scale: 'head' });
+        await page.waitForTimeout(200); // buttons fade
         if (colorScheme === 'light') writeFileSync(path.join(BUILD, 'viewer.png'), smallPNG(await page.screenshot())); // README shows it
         await quiet(page);
     }
@@ -197,6 +199,36 @@ test('masked_cells_are_hatched_and_a_zero_is_not', async () => {
     await setState(page, { query: 3, key: 8 });
     check((await part(page, '.side').innerText()).includes('masked'), 'said in words');
     check((await part(page, '.legend').innerText()).includes('masked'), 'named in the legend');
+    await quiet(page);
+});
+
+test('cells_count_as_masked_where_the_daemon_masks_them', async () => {
+    const page = await viewer(address, CAT), { inputs_embeds } = await example(), T = 12;
+    const grid = (n, f) => Array.from({ length: n }, (_, i) => Array.from({ length: T }, (_, j) => f(i, j)));
+    const heads = (f) => Array.from({ length: 6 }, (_, h) => grid(T, (i, j) => f(h, i, j)));
+    const some = (h, i, j) => ((h * 5 + i * 3 + j) % 4 ? 1 : 0), minus = (i, j) => ((i + 2 * j) % 5 ? 0.5 : '-inf');
+    for (const more of [
+        { is_causal: true }, { window: { left: 2, right: 1 } }, { is_causal: true, causal_offset: 2, lengths: [9] },
+        { attention_mask: grid(1, (i, j) => (j > 3 ? 1 : 0)) }, { attention_mask: [grid(T, (i, j) => some(0, i, j))] },
+        { attention_mask: [heads(some)], is_causal: true }, { attention_mask: [[grid(T, (i, j) => some(1, i, j))]], window: { left: 4, right: -1 } },
+        { attention_bias: grid(T, minus) }, { attention_bias: heads((h, i, j) => minus(i + h, j)), lengths: [7] },
+        { attention_bias: grid(1, minus), attention_mask: [heads(some)] },
+    ]) {
+        const request = { inputs_embeds, ...more }, { body, text } = await attention({ ...request, return_attentions: { stage: 'masked' } });
+        check(body.attentions, text);
+        const wanted = body.attentions[0].flat(2).map((v) => v === null);
+        for (const layers of [1, 2]) { // all layers of an input have the same mask
+            const got = await page.evaluate(async ([given, layers]) => {
+                const { maskOf, pick } = await import('./ui/request.js'), { checkData, isMasked } = await import('./ui/data.js');
+                const mask = maskOf(pick(given, 0), null, 6), shape = layers > 1 ? [layers, 6, 12, 12] : [6, 12, 12], out = [];
+                const d = checkData({ shape, values: new Float32Array(layers * 6 * 144), mask });
+                for (let h = 0; h < layers * 6; h++) for (let i = 0; i < 12; i++) for (let j = 0; j < 12; j++) out.push(isMasked(d, h, i, j));
+                return out;
+            }, [request, layers]);
+            const real = more.lengths?.[0] ?? T, row = (k) => Math.floor(k / T) % T; // rows past the length are zeros there
+            equal(got.filter((v, k) => row(k) >= real ? !v : v !== wanted[k % wanted.length]).length, 0, JSON.stringify(more).slice(0, 80));
+        }
+    }
     await quiet(page);
 });
 
@@ -378,7 +410,7 @@ test('links_hold_the_whole_view_and_old_ones_still_open', async () => {
         const random = (n) => { seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0; return Math.floor((seed / 2 ** 32) * n); };
         const any = (list) => list[random(list.length)], out = [];
         for (let k = 0; k < 500; k++) {
-            const s = { ...initial(), view: any(VIEWS), head: any([0, 3, 'mean', 'max']), selection: any([[], [1], [0, 2, 5]]), query: random(4000), key: random(4000), locked: any([true, false]), scale: any(SCALES), low: any([null, -0.25, 0.125]), high: any([null, 0.5, 3]),
+            const s = { ...initial(), view: any(VIEWS), head: any([0, 3, 'mean', 'max']), selection: any([[], [1], [0, 2, 5]]), query: random(4000), key: random(4000), locked: any([true, false]), scale: any(Object.keys(SCALES)), low: any([null, -0.25, 0.125]), high: any([null, 0.5, 3]),
                 threshold: any([0, 0.03125]), topK: random(9), topP: any([0, 0.5]), hide: any(['', 'a,b', '/^\\[&=#%+/', 'é ש']), renormalise: any([true, false]), mask: any([true, false]), colormap: any(['cividis', 'viridis', 'magma', 'grey', 'paper']), pool: any(['max', 'mean']), direction: any(['from', 'to']),
                 lines: any(['row', 'all']), sort: any(['index', 'entropy', 'first', 'diagonal']), other: any([1, 'mean']), compare: any(['side', 'difference']), zoom: any([{ z: 1, x: 0, y: 0 }, { z: 2.5, x: 3.25, y: 0.5 }]) };
             const back = { ...initial(), ...fromLink(toLink(s, [['ours', 'ä&=']])).state };
@@ -459,42 +491,6 @@ test('what_goes_wrong_is_said_in_words', async () => {
     await settle(page);
     check((await part(page, '[role=alert]').innerText()).includes('5 cells'), 'on the page too');
     await quiet(page, refused);
-});
-
-test('behind_a_prefix_and_with_a_key_it_works', async () => {
-    const folder = scratch();
-    writeFileSync(path.join(folder, 'keys'), 'secret-key\n');
-    let locked;
-    try {
-        locked = await daemon('--set', `auth.keys_file="${path.join(folder, 'keys')}"`);
-    } catch { locked = null; }
-    const page = await viewer(await proxy(address, '/any/prefix/'), CAT);
-    check(page.url().includes('/any/prefix/#'), page.url());
-    equal(await page.evaluate(() => document.querySelector('attention-map').data.shape), [6, 12, 12]);
-    await quiet(page);
-    if (!locked) { // this build knows no keys: a server in front of it does
-        console.log('skipped: a key that the daemon itself asks for: it has no auth.keys_file yet');
-        const { server } = await import('./harness.mjs'), target = new URL(address), { default: http } = await import('node:http');
-        locked = await server((q, r) => {
-            if (q.url.startsWith('/v1') && q.headers.authorization !== 'Bearer secret-key') { r.writeHead(401, { 'Content-Type': 'application/problem+json' }).end('{"detail":"a key is needed","code":"unauthorized"}'); return; }
-            q.pipe(http.request({ hostname: target.hostname, port: target.port, path: q.url, method: q.method, headers: { ...q.headers, host: target.host } }, (a) => { r.writeHead(a.statusCode, a.headers); a.pipe(r); }));
-        });
-    }
-    const asking = await open(locked);
-    await asking.waitForSelector('#key:visible');
-    await asking.fill('#key', 'wrong');
-    await asking.keyboard.press('Enter');
-    await asking.waitForFunction(() => document.querySelector('attention-map').shadowRoot.querySelector('[role=alert]').textContent.includes('does not take this key'));
-    await asking.fill('#key', 'secret-key');
-    await asking.click('#unlock');
-    await drawn(asking);
-    check(!asking.url().includes('secret'), 'no secret in the address');
-    await asking.click('#code');
-    await asking.waitForFunction(() => document.querySelector('#snippet').textContent);
-    check(!(await asking.textContent('#snippet')).includes('secret') && (await asking.textContent('#snippet')).includes('ATTND_API_KEY'), 'nor in the code');
-    await asking.reload();
-    await drawn(asking);
-    await quiet(asking, /status of 401/);
 });
 
 test('axe_finds_nothing_in_light_and_dark', async () => {
@@ -613,7 +609,7 @@ test('a_click_on_the_small_map_moves_there_and_dragging_moves_back', async () =>
     const page = await viewer(address, CAT), n = 200, box = await large(page, n);
     await setState(page, { zoom: { z: 8, x: 0, y: 0 } });
     const find = () => page.evaluate(async () => { // the frame of the small map is in the lower right corner of the canvas
-        const { layout, minimapBox } = await import('./ui/pane.js'), stage = document.querySelector('attention-map').shadowRoot.querySelector('.stage');
+        const { layout, minimapBox } = await import('./ui/draw.js'), stage = document.querySelector('attention-map').shadowRoot.querySelector('.stage');
         const l = layout(document.createElement('canvas').getContext('2d'), { queries: 200, keys: 200 }, stage.clientWidth, stage.clientHeight, { z: 8, x: 0, y: 0 }, 'system-ui, sans-serif');
         return minimapBox(l, { queries: 200, keys: 200 });
     });
