@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 """Tokenisers for the tests, and what Hugging Face's `tokenizers` makes of texts.
 
-    PYTHONPATH=DIR make_tokenizers.py write FOLDER             the small tokenisers, trained on text made here
-    PYTHONPATH=DIR make_tokenizers.py lines N FILE CHARACTERS  N varied texts, cut: u32 length, UTF-8
-    PYTHONPATH=DIR make_tokenizers.py encode FOLDER FILE MAX single|pair   their ids, one line a text
+    PYTHONPATH=DIR make_tokenizers.py write FOLDER          the small tokenisers, trained on text made here
+    PYTHONPATH=DIR make_tokenizers.py expect FOLDER FILE    checksums of what each tokeniser in FOLDER makes of the
+                                                            texts in FILE, which tests/unit/test_tokenizer writes
 
 What is written has the parts that the files of bert-base-uncased, bert-base-cased, roberta-base,
-ModernBERT-base, xlm-roberta-base and others have, with vocabularies of some hundred tokens. An id is written as
-id:type:special; 0 or 1 at the end of a line says whether it was cut.
+ModernBERT-base, xlm-roberta-base and others have, with vocabularies of some hundred tokens.
 """
 import json
 import os
 import random
 import struct
 import sys
+import unicodedata
+import zlib
 
-# --- texts -----------------------------------------------------------------------------------------------
+# --- text to train on ------------------------------------------------------------------------------------
 
 PLAIN = """the quick brown fox jumps over the lazy dog and the cat sat on the mat while it rained in the old town
 attention is all you need they said but memory bandwidth is what you pay for every single token of the batch
@@ -34,73 +35,6 @@ SCRIPTS = [
     "👍🏽 👨‍👩‍👧‍👦 🇩🇪🇫🇷 ☕️ 🏳️‍🌈 🫠🥹", "𝓗𝓮𝓵𝓵𝓸 𝟙𝟚𝟛 𐍈𐌰𐌹 𒀀𒁀 𓀀𓂀 🀄", "١٢٣ ۴۵۶ १२३ ৪৫ ௧௨ ๑๒ ０１２ 𑁦𑁧",
     "a\u0301e\u0308o\u0302\u0301n\u0303 \u1100\u1161\u11a8 \u1112\u1161\u11ab", "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G̴̻͈͍͔̹̑͗̎̅͛́Ǫ̵̹̻̝̳͂̌̌͘",
 ]
-SPACES = " \t\n\r\v\f\x1c\x85\xa0\u1680\u180e\u2000\u2003\u2009\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
-ODD = "\0\x01\x07\x1b\x7f\x80\x9f\xad\u0378\u200c\u200d\u200e\u202e\u2066\ue000\uf8ff\ufffd\ufffe\uffff\U000e0001" \
-      "\U000f0000\U0010ffff\u0600\u06dd\u110bd\u2581\u0120\u010a"
-SPECIAL = ["[CLS]", "[SEP]", "[MASK]", "[UNK]", "[PAD]", "<s>", "</s>", "<mask>", "<unk>", "<|endoftext|>", "[mask]",
-           "<0x41>", "##ing", "lazily", "lazily-", "e\u0301clair", " éclair\t", "Éclair", "|||IP_ADDRESS|||"]
-
-
-def words(r):
-    kind = r.randrange(10)
-    if kind < 4:
-        return r.choice(PLAIN).split(" ")
-    if kind < 7:
-        return r.choice(SCRIPTS).split(" ")
-    if kind == 7:
-        return ["".join(chr(c) for c in (r.randrange(0x110000) for _ in range(r.randrange(1, 9)))
-                        if not 0xD800 <= c < 0xE000)]
-    if kind == 8:
-        start = r.randrange(0, 0x30000 if r.random() < 0.2 else 0x3100, 32)
-        return ["".join(chr(c) for c in (start + r.randrange(64) for _ in range(r.randrange(1, 12)))
-                        if not 0xD800 <= c < 0xE000)]
-    return [r.choice(SPECIAL)]
-
-
-def text(r):
-    parts = []
-    for _ in range(r.randrange(1, 7)):
-        some = words(r)
-        at = r.randrange(len(some))
-        for word in some[at:at + r.randrange(1, 9)]:
-            change = r.randrange(24)
-            if change == 0:
-                word = word.upper()
-            elif change == 1:
-                word = word.capitalize()
-            elif change == 2:
-                word += r.choice(SPACES) * r.randrange(1, 4)
-            elif change == 3:
-                word += r.choice(ODD) + word
-            elif change == 4:
-                word += "".join(chr(r.randrange(0x300, 0x370)) for _ in range(r.randrange(1, 4)))
-            elif change == 5:
-                word += str(r.randrange(10 ** r.randrange(1, 12)))
-            elif change == 6:
-                word += r.choice("!?.,;:'\"()[]{}<>@#$%^&*-_=+/\\|~`…—“”«»¿¡、。！「」") * r.randrange(1, 3)
-            elif change == 7 and r.random() < 0.3:
-                word *= r.choice((2, 20, 60, 110))
-            elif change == 8:
-                word += r.choice(("'s", "'S", "'t", "'LL", "'ve", "'d", "'ſ", "’s", "'"))
-            parts.append(word)
-            parts.append(r.choice(SPACES) if r.random() < 0.06 else "" if r.random() < 0.04 else " ")
-            if r.random() < 0.03:
-                parts.append(" " * r.randrange(1, 30))
-    whole = "".join(parts)
-    return whole if r.random() < 0.5 else whole.strip(" ")
-
-
-def texts(n, seed=20261130):
-    r = random.Random(seed)
-    fixed = ["", " ", "\n", "a", "\u0301", "\r\n\u0301", "'", "''s", "   x", "x   ", "\u0600a", "a\u0300" * 40, "É" * 101]
-    everything = ["".join(map(chr, range(c, c + 64))) for c in range(0, 0x32000, 64) if not 0xD800 <= c < 0xE000]
-    everything += [" ".join(map(chr, range(c, c + 64))) for c in range(0, 0x20000, 64) if not 0xD800 <= c < 0xE000]
-    lines = fixed + everything
-    while len(lines) < n:
-        lines.append(text(r))
-    r.shuffle(lines)
-    return lines
-
 
 # --- tokenisers ------------------------------------------------------------------------------------------
 
@@ -194,11 +128,12 @@ CL100K = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^
 
 
 def cl100k():
-    """Llama 3's, which EuroBERT has: a pattern of its own, merges ignored for whole words, two post-processors."""
-    from tokenizers import Regex, models, pre_tokenizers, trainers
+    """Llama 3's, which EuroBERT has: a pattern of its own, merges ignored for whole words, two post-processors.
+    (And NFD, which no other has.)"""
+    from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
     split = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(CL100K), "isolated"),
                                      pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    t = train(None, split, trainers.BpeTrainer(vocab_size=800, show_progress=False,
+    t = train(normalizers.NFD(), split, trainers.BpeTrainer(vocab_size=800, show_progress=False,
                                                initial_alphabet=pre_tokenizers.ByteLevel.alphabet()), models.BPE())
     n = len(t["model"]["vocab"])
     t["model"]["vocab"]["Ġtokenized"] = n
@@ -219,7 +154,6 @@ def charsmap():
     rules.update({c: "" for c in "\x01\x02\x7f\u200e\xad"})
     for c in list(range(0xa8, 0x100)) + [0x132, 0x133, 0x149, 0x17f, 0xfb01, 0xfb02, 0xfb03] + list(range(0xff01, 0xff5f)) + \
             list(range(0x2460, 0x2480)) + list(range(0xf900, 0xf920)) + list(range(0x958, 0x960)):
-        import unicodedata
         to = unicodedata.normalize("NFKC", chr(c))
         if to != chr(c):
             rules[chr(c)] = to
@@ -302,7 +236,7 @@ def plain_bpe():
 def whitespace():
     """Words of \\w, and an unknown token that is not joined."""
     from tokenizers import models, normalizers, pre_tokenizers, trainers
-    t = train(normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase(), normalizers.Strip()]), pre_tokenizers.Whitespace(),
+    t = train(normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip()]), pre_tokenizers.Whitespace(),
               trainers.BpeTrainer(vocab_size=500, special_tokens=["[UNK]"], show_progress=False), models.BPE(unk_token="[UNK]"))
     return tidy(t)
 
@@ -322,42 +256,61 @@ def write(folder):
 
 # --- what they give --------------------------------------------------------------------------------------
 
+# How texts are encoded: its name, how many of the texts, bytes of each, tokens at most, in pairs. So that what is
+# cut off, which `tokenizers` keeps in all its combinations, is little, some are short.
+WAYS = [("whole", 12000, 1 << 15, 0, False), ("cut", 12000, 120, 16, False), ("pair", 12000, 60, 0, True),
+        ("cut-pair", 12000, 60, 17, True)]
+STEP = {"whole": 1, "cut": 7, "pair": 7, "cut-pair": 7}
+BLOCK = 500
+
+
 def read(path):
     with open(path, "rb") as f:
         blob = f.read()
     at, out = 0, []
     while at < len(blob):
         n = struct.unpack_from("<I", blob, at)[0]
-        out.append(blob[at + 4:at + 4 + n].decode())
+        out.append(blob[at + 4:at + 4 + n])
         at += 4 + n
     return out
 
 
-def encode(folder, path, most, pairs):
+def cut(blob, most):
+    return blob[:most].decode("utf-8", "ignore") if len(blob) > most else blob.decode()
+
+
+def expect(folder, lines):
+    """A checksum for each block of texts: ids, types and special tokens, and whether it was cut."""
     from tokenizers import Tokenizer
     t = Tokenizer.from_file(f"{folder}/tokenizer.json")
     t.no_padding()
-    t.no_truncation()
-    if most:
-        t.enable_truncation(most)
-    lines = read(path)
-    items = list(zip(lines[::2], lines[1::2])) if pairs else lines
-    for at in range(0, len(items), 100):  # what is cut off is kept, n * m times for a pair: not all at once
-        for e in t.encode_batch(items[at:at + 100]):
-            ids = "".join(f"{i}:{k}:{s} " for i, k, s in zip(e.ids, e.type_ids, e.special_tokens_mask))
-            sys.stdout.write(f"{ids}{int(len(e.overflowing) > 0)}\n")
+    for name, count, most_bytes, most, pairs in WAYS:
+        t.no_truncation()
+        if most:
+            t.enable_truncation(most)
+        items = [cut(line, most_bytes) for line in lines[:count:STEP[name]]]
+        if pairs:
+            items = list(zip(items[::2], items[1::2]))
+        sums = []
+        for at in range(0, len(items), BLOCK):
+            crc = 0
+            for e in t.encode_batch(items[at:at + BLOCK]):
+                crc = zlib.crc32(struct.pack(f"<{len(e)}I", *e.ids), crc)
+                crc = zlib.crc32(bytes(e.type_ids) + bytes(e.special_tokens_mask), crc)
+                crc = zlib.crc32(bytes([len(e.overflowing) > 0]), crc)
+            sums.append(f"{crc:08x}")
+        yield f"{os.path.basename(folder)} {name} {' '.join(sums)}"
 
 
-def main(verb, *rest):
+def main(verb, folder, path=None):
     if verb == "write":
-        write(rest[0])
-    elif verb == "lines":
-        with open(rest[1], "wb") as f:
-            for line in texts(int(rest[0])):
-                blob = line[:int(rest[2])].encode()
-                f.write(struct.pack("<I", len(blob)) + blob)
-    elif verb == "encode":
-        encode(rest[0], rest[1], int(rest[2]), rest[3] == "pair")
+        write(folder)
+    elif verb == "expect":
+        lines = read(path)
+        for name in sorted(os.listdir(folder)):
+            if os.path.exists(f"{folder}/{name}/tokenizer.json"):
+                for line in expect(f"{folder}/{name}", lines):
+                    print(line, flush=True)
 
 
 if __name__ == "__main__":
