@@ -6,6 +6,7 @@ typedef struct {
     const float *in;
     size_t rows, in_width;
     const float *weight, *bias;
+    const float *then;             /* weights of the projection that follows, or NULL */
     float *out;                    /* NULL: keys or values, which are packed at once */
     size_t out_width;              /* columns, and the row stride of out */
     size_t head;                   /* columns of a head that must stay together; 1 = none */
@@ -67,6 +68,7 @@ static projection make(const attn_run *run, const attn_item *it, attn_projection
         p.in = s->x;
         p.in_width = n->d_model;
         p.weight = l->wq;
+        p.then = l->wk;
         p.bias = l->bq;
         p.out = it->query.data;
         p.out_width = it->query.row_stride;
@@ -76,6 +78,7 @@ static projection make(const attn_run *run, const attn_item *it, attn_projection
         p.in = keys_from;
         p.in_width = n->d_kv;
         p.weight = l->wk;
+        p.then = l->wv;
         p.bias = l->bk;
         p.out_width = n->num_kv_heads * n->head_dim;
         p.head = n->head_dim;
@@ -84,6 +87,7 @@ static projection make(const attn_run *run, const attn_item *it, attn_projection
         p.in = keys_from;
         p.in_width = n->d_kv;
         p.weight = l->wv;
+        p.then = l->wo;
         p.bias = l->bv;
         p.out_width = n->num_kv_heads * n->v_head_dim;
         p.head = n->v_head_dim;
@@ -171,7 +175,17 @@ static part part_of(const projection *p, size_t index)
     return x;
 }
 
-static void multiply(const projection *p, const part *x, float *out, size_t stride)
+/* Where this worker most likely goes on: with the task that comes when all workers have taken one more, perhaps
+ * one of the projection that follows, whose weights lie behind. */
+static const float *weights_after(const attn_run *run, const projection *p, size_t index)
+{
+    size_t next = index + run->workers, tasks = attn_tiles(p->rows, p->block) * p->across;
+
+    return next < tasks ? p->weight + next % p->across * p->columns * p->in_width : p->then;
+}
+
+static void multiply(const projection *p, const part *x, float *out, size_t stride,
+                     const float *after)
 {
     size_t panel = attn_kernels.panel, end = x->c0 + x->columns;
 
@@ -186,7 +200,7 @@ static void multiply(const projection *p, const part *x, float *out, size_t stri
             .c = out + (c - x->c0),
             .ldc = stride,
             .bias = p->bias == NULL ? NULL : p->bias + c,
-            .next = c + panel < end ? p->weight + (c + panel) * p->in_width : NULL,
+            .next = c + panel < end ? p->weight + (c + panel) * p->in_width : after,
         });
 }
 
@@ -241,12 +255,13 @@ void attn_project_task(attn_run *run, const attn_item *it, attn_projection which
 {
     projection p = make(run, it, which);
     part x = part_of(&p, index);
+    const float *after = weights_after(run, &p, index);
 
     if (which != ATTN_PROJECT_Q) {
-        multiply(&p, &x, scratch, x.columns);
+        multiply(&p, &x, scratch, x.columns, after);
         pack(run, it, which, &x, p.head, scratch);
     } else if (heads_wanted(run, x.c0 / p.head, x.columns / p.head)) {
-        multiply(&p, &x, p.out + x.r0 * p.out_width + x.c0, p.out_width);
+        multiply(&p, &x, p.out + x.r0 * p.out_width + x.c0, p.out_width, after);
         finish_queries(run, it, &x, p.head);
     }
 }
@@ -272,7 +287,7 @@ void attn_output_task(void *arg, size_t task, size_t worker)
         return;
     part x = part_of(&p, index);
     float *out = p.out + x.r0 * p.out_width + x.c0;
-    multiply(&p, &x, out, p.out_width);
+    multiply(&p, &x, out, p.out_width, weights_after(run, &p, index));
     for (size_t r = 0; r < x.rows; r++) {
         if (!attn_kernels.all_finite(out + r * p.out_width, x.columns))
             note_overflow(run, it, x.r0 + r);

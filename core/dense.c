@@ -17,6 +17,6 @@ void attn_dense_multiply(const attn_dense *d, const attn_dense_part *p)
             .c = p->y + (c - p->c0),
             .ldc = p->ldy,
             .bias = d->bias == NULL ? NULL : d->bias + c,
-            .next = c + panel < p->c1 ? d->weight + (c + panel) * d->in : NULL,
+            .next = c + panel < p->c1 ? d->weight + (c + panel) * d->in : p->next,
         });
 }

@@ -17,6 +17,7 @@ typedef struct {
     size_t ldx, rows, c0, c1;
     float *y;
     size_t ldy;
+    const float *next; /* the weights that this thread reads next, to be fetched ahead; or NULL */
 } attn_dense_part;
 
 void attn_dense_multiply(const attn_dense *d, const attn_dense_part *p);

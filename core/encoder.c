@@ -392,8 +392,10 @@ static attn_status run_attention(encode_run *run, bool with_context, attn_stats 
         in->map_columns = these ? s->map_columns : 0;
         in->maps = s->maps;
         in->maps.data = these ? s->maps.data + slot * s->maps_stride : NULL;
-        in->top_keys = these ? s->top_keys + slot * s->top_keys_stride : NULL;
-        in->top_rest = these ? s->top_rest + slot * s->top_rest_stride : NULL;
+        if (these && s->top_keys != NULL) {
+            in->top_keys = s->top_keys + slot * s->top_keys_stride;
+            in->top_rest = s->top_rest + slot * s->top_rest_stride;
+        }
         in->top_head_stride = s->top_head_stride;
     }
     return attend(run, &o, stats, err);

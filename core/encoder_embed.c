@@ -77,7 +77,7 @@ static void embed_task(void *arg, size_t task, size_t worker)
     }
     if (projected)
         attn_dense_multiply(&e->projection, &(attn_dense_part){x, e->info.embed_width, rows, 0, d,
-                                                               run->x + r0 * d, d});
+                                                               run->x + r0 * d, d, NULL});
     encoder_check_rows(run, r0, rows);
     if (e->pre_norm)
         encoder_next_rows(run, 0, r0, rows, NULL);

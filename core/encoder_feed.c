@@ -95,13 +95,18 @@ static void feed_up(const encode_run *run, attn_dense_part p, float *gate)
     const encoder_feed *feed = run->e->layer[run->layer].feed;
     size_t end = p.c1;
 
+    const float *behind = p.next;
+
     for (; p.c0 < end; p.c0 += attn_kernels.panel, p.y += attn_kernels.panel) {
         p.c1 = attn_min(p.c0 + attn_kernels.panel, end);
+        p.next = p.c1 < end ? feed->up.weight + p.c1 * p.ldx : behind;
         attn_activate a = {
             .kind = run->e->activation, .x = p.y, .rows = p.rows, .n = p.c1 - p.c0, .ld = p.ldy};
+        attn_dense_part g = p;
+        if (feed->gate.weight != NULL)
+            p.next = feed->gate.weight + p.c0 * p.ldx;
         attn_dense_multiply(&feed->up, &p);
         if (feed->gate.weight != NULL) {
-            attn_dense_part g = p;
             a.gate = g.y = gate;
             a.gate_ld = g.ldy = attn_kernels.panel;
             attn_dense_multiply(&feed->gate, &g);
@@ -122,23 +127,29 @@ static void tile_task(void *arg, size_t task, size_t worker)
 
     if (encoder_canceled(run))
         return;
-    attn_dense_part join = {run->context + r0 * d, d, rows, 0, d, y, d};
+    attn_dense_part join = {run->context + r0 * d, d, rows, 0, d, y, d, l->feed->up.weight};
     attn_dense_multiply(&l->joined, &join);
     const float *in = finish_attention(run, r0, rows, y);
-    attn_dense_part up = {in, d, rows, 0, wide, inter, wide};
+    attn_dense_part up = {in, d, rows, 0, wide, inter, wide, l->feed->down.weight};
     feed_up(run, up, run->gate + worker * run->gate_floats);
-    attn_dense_part down = {inter, wide, rows, 0, d, y, d};
+    attn_dense_part down = {inter, wide, rows, 0, d, y, d, l->joined.weight};
     attn_dense_multiply(&l->feed->down, &down);
     finish_feed(run, r0, rows, y);
 }
 
 /* --- few rows --------------------------------------------------------------------------------------- */
 
-/* A task's rows and columns of a product of `width` columns. */
-static size_t stage_part(const encode_run *run, size_t task, size_t width, attn_dense_part *p)
+/* A task's rows and columns of a product with `width` columns. The worker's next task is most likely the one that
+ * comes when all workers have taken one more. */
+static size_t stage_part(const encode_run *run, const attn_dense *dense, size_t task,
+                         attn_dense_part *p)
 {
-    size_t r0 = 0;
+    size_t r0 = 0, width = dense->out, tasks = run->tiling.tiles * run->parts;
+    size_t next = task + run->workers;
 
+    p->next = next < tasks        ? dense->weight + next % run->parts * run->columns * dense->in
+              : run->then == NULL ? NULL
+                                  : run->then + (next - tasks) * run->then_floats;
     p->rows = encoder_tile(run, &run->tiling, task / run->parts, &r0);
     p->c0 = task % run->parts * run->columns;
     p->c1 = attn_min(p->c0 + run->columns, width);
@@ -161,11 +172,12 @@ static void join_task(void *arg, size_t task, size_t worker)
     (void)worker;
     if (encoder_canceled(run))
         return;
-    size_t r0 = stage_part(run, task, d, &p);
+    const attn_dense *joined = &run->e->layer[run->layer].joined;
+    size_t r0 = stage_part(run, joined, task, &p);
     p.x = run->context + r0 * d;
     p.ldx = d;
     p.y = run->y + r0 * d + p.c0;
-    attn_dense_multiply(&run->e->layer[run->layer].joined, &p);
+    attn_dense_multiply(joined, &p);
     if (last_part(run, task))
         (void)finish_attention(run, r0, p.rows, run->y + r0 * d);
 }
@@ -178,7 +190,7 @@ static void up_task(void *arg, size_t task, size_t worker)
 
     if (encoder_canceled(run))
         return;
-    size_t r0 = stage_part(run, task, wide, &p);
+    size_t r0 = stage_part(run, &run->e->layer[run->layer].feed->up, task, &p);
     p.x = (run->e->pre_norm ? run->y : run->x) + r0 * d;
     p.ldx = d;
     p.y = run->inter + r0 * wide + p.c0;
@@ -195,7 +207,7 @@ static void down_task(void *arg, size_t task, size_t worker)
     (void)worker;
     if (encoder_canceled(run))
         return;
-    size_t r0 = stage_part(run, task, d, &p);
+    size_t r0 = stage_part(run, &feed->down, task, &p);
     p.x = run->inter + r0 * wide;
     p.ldx = wide;
     p.y = run->y + r0 * d + p.c0;
@@ -205,14 +217,22 @@ static void down_task(void *arg, size_t task, size_t worker)
 }
 
 /* Columns of one task: few panels, so that every worker has some tasks. */
-static void run_stage(encode_run *run, size_t width, attn_task *fn)
+static size_t stage_columns(const encode_run *run, size_t width)
 {
     enum { MOST = 4, TASKS_EACH = 4 };
-    size_t panels = attn_panel_count(width);
-    size_t together = attn_min(panels / (run->workers * TASKS_EACH), MOST);
+    size_t together = attn_panel_count(width) / (run->workers * TASKS_EACH);
 
-    run->columns = attn_max(together, 1) * attn_kernels.panel;
-    run->parts = attn_tiles(width, run->columns);
+    return attn_max(attn_min(together, MOST), 1) * attn_kernels.panel;
+}
+
+/* `then` is the product of the next stage, or NULL. */
+static void run_stage(encode_run *run, const attn_dense *dense, const attn_dense *then,
+                      attn_task *fn)
+{
+    run->columns = stage_columns(run, dense->out);
+    run->parts = attn_tiles(dense->out, run->columns);
+    run->then = then == NULL ? NULL : then->weight;
+    run->then_floats = then == NULL ? 0 : stage_columns(run, then->out) * then->in;
     for (size_t i = 0; i < run->tiling.tiles; i++)
         atomic_store(&run->left[i], run->parts);
     attn_pool_run(run->pool, run->tiling.tiles * run->parts, fn, run);
@@ -243,7 +263,7 @@ static size_t many_rows(const encode_run *run)
 
 void encoder_feed_forward(encode_run *run)
 {
-    const encoder_feed *feed = run->e->layer[run->layer].feed;
+    const encoder_layer *l = &run->e->layer[run->layer];
     size_t d = run->e->info.d_model;
 
     if (run->rows > run->workers * run->most_rows) {
@@ -251,10 +271,12 @@ void encoder_feed_forward(encode_run *run)
         attn_pool_run(run->pool, run->tiling.tiles, tile_task, run);
         return;
     }
+    bool last = run->layer + 1 == run->e->info.num_layers;
+    attn_dense query = {.in = d, .out = d, .weight = last ? NULL : l[1].attention->wq};
     run->tiling = encoder_cut(run, few_rows(run));
     run->y = run->scratch;
     run->inter = run->y + run->rows * d;
-    run_stage(run, d, join_task);
-    run_stage(run, feed->up.out, up_task);
-    run_stage(run, d, down_task);
+    run_stage(run, &l->joined, &l->feed->up, join_task);
+    run_stage(run, &l->feed->up, &l->feed->down, up_task);
+    run_stage(run, &l->feed->down, last ? NULL : &query, down_task);
 }

@@ -53,7 +53,7 @@ static void multiply_task(void *arg, size_t task, size_t worker)
         return;
     attn_dense so_far = {.in = t, .out = t, .weight = run->packed[i]};
     attn_dense_multiply(&so_far, &(attn_dense_part){run->mean[i] + r0 * t, t, rows, 0, t,
-                                                    run->seqs[i].rollout + r0 * t, t});
+                                                    run->seqs[i].rollout + r0 * t, t, NULL});
 }
 
 void encoder_roll(encode_run *run)

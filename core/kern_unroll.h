@@ -4,11 +4,9 @@
 #define ATTN_KERN_UNROLL_H
 
 #if defined(__clang__) /* which passes over gcc's pragma */
-#define UNROLL   _Pragma("clang loop unroll(full)")
-#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
+#define UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define UNROLL   _Pragma("GCC unroll 16")
-#define UNROLL_4 _Pragma("GCC unroll 4")
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 #define INLINE static inline __attribute__((always_inline))
 

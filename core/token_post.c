@@ -75,7 +75,7 @@ static attn_status make_room(attn_token_scratch *w, size_t n, attn_error *err)
 }
 
 attn_status attn_post_process(const attn_tokenizer *t, attn_token_scratch *w, size_t first,
-                              bool pair, const attn_encode_options *options, attn_encoding *e,
+                              bool pair, const attn_tokenize_options *options, attn_encoding *e,
                               attn_error *err)
 {
     const attn_template *m = pair ? &t->pair : &t->single;

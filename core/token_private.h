@@ -273,7 +273,7 @@ ATTN_NODISCARD attn_status attn_template_add(attn_template *m, int32_t id, uint8
 /* What comes out of first (w->ids[0..first)) and second (the rest), cut to what options say. */
 ATTN_NODISCARD attn_status attn_post_process(const attn_tokenizer *t, attn_token_scratch *w,
                                              size_t first, bool pair,
-                                             const attn_encode_options *options, attn_encoding *e,
+                                             const attn_tokenize_options *options, attn_encoding *e,
                                              attn_error *err);
 
 /* --- the whole ------------------------------------------------------------------------------ */

@@ -203,7 +203,7 @@ void attn_encoding_deinit(attn_encoding *e)
 /* --- encoding ------------------------------------------------------------------------------- */
 
 static attn_status check(const attn_tokenizer *t, const char *text, size_t n, const char *pair,
-                         size_t pair_n, const attn_encode_options *options, attn_error *err)
+                         size_t pair_n, const attn_tokenize_options *options, attn_error *err)
 {
     size_t specials = options->no_specials ? 0 : attn_tokenizer_specials(t, pair != NULL);
 
@@ -219,7 +219,7 @@ static attn_status check(const attn_tokenizer *t, const char *text, size_t n, co
 }
 
 static attn_status encode(const attn_tokenizer *t, const char *text, size_t n, const char *pair,
-                          size_t pair_n, const attn_encode_options *options, attn_encoding *e,
+                          size_t pair_n, const attn_tokenize_options *options, attn_encoding *e,
                           attn_error *err)
 {
     attn_token_scratch *w = e->scratch;
@@ -241,10 +241,10 @@ static attn_status encode(const attn_tokenizer *t, const char *text, size_t n, c
  * not fit where it would alone. */
 attn_status attn_tokenizer_encode(const attn_tokenizer *t, const char *text, size_t n,
                                   const char *pair, size_t pair_n,
-                                  const attn_encode_options *options, attn_encoding *e,
+                                  const attn_tokenize_options *options, attn_encoding *e,
                                   attn_error *err)
 {
-    static const attn_encode_options none;
+    static const attn_tokenize_options none;
 
     options = options == NULL ? &none : options;
     e->count = 0;

@@ -79,7 +79,7 @@ typedef struct {
     size_t max_length;   /* of the result, special tokens included; 0 = no limit */
     size_t memory_limit; /* bytes that *e may hold in all; 0 = no limit */
     bool no_specials;    /* the text's tokens alone */
-} attn_encode_options;
+} attn_tokenize_options;
 
 /* Encodes `text`, or the pair of it and `pair` (NULL = there is none), n bytes of UTF-8 each. What is
  * beyond max_length is cut at the end, of a pair from the longer one first. `options` NULL = the
@@ -89,7 +89,7 @@ typedef struct {
  * more than memory_limit. ATTN_ENOMEM. On failure count is 0. */
 ATTN_NODISCARD attn_status attn_tokenizer_encode(const attn_tokenizer *t, const char *text,
                                                  size_t n, const char *pair, size_t pair_n,
-                                                 const attn_encode_options *options,
+                                                 const attn_tokenize_options *options,
                                                  attn_encoding *e, attn_error *err);
 
 #endif

@@ -33,7 +33,12 @@ home 'gnutls/[a-z0-9]*.h' 'server/(keys|tls).c'
 home immintrin.h 'core/kern_[a-z0-9]*.c|core/[a-z0-9]*_wide.c'
 home arm_neon.h 'core/kern_[a-z0-9]*.c'
 find core config server tests -name '*.[ch]' -printf '%f\n' | sort | uniq -d | grep . && say "file names are unique in the tree"
-grep -nE '\b(alloca|sprintf|strcpy|strcat|gets|system|popen)\(' core/*.c config/*.c server/*.c && say "unsafe call"
+# Every pitfall has its tests, and these are there.
+[ "$(grep -cE '^\| [A-F][0-9]{2} \|' tests/PITFALLS.md)" = 98 ] || say "tests/PITFALLS.md does not hold 98 codes"
+for name in $(sed '/^|/!d' tests/PITFALLS.md | grep -oE '`[A-Za-z0-9_]+`' | tr -d '`' | sort -u); do
+    grep -rqwE "$name" tests --include='*.c' --include='*.mjs' --include='*.py' || say "tests/PITFALLS.md names $name, which is no test"
+done
+grep -nE '\b(alloca|sprintf|strcpy|strcat|gets|system|popen|fork|vfork|posix_spawnp?)\(' core/*.c config/*.c server/*.c && say "unsafe call"
 
 for cc in gcc clang; do
     make --no-print-directory -j"$(nproc)" -s VARIANT="build-lint-$cc" CC=$cc WERROR=-Werror CFLAGS='-O2 -g' tests || say "$cc warns"

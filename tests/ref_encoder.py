@@ -1,23 +1,18 @@
-#!/usr/bin/python3
-"""A whole encoder in float64, family by family, with nothing but NumPy.
+"""A whole encoder in float64, family by family, with nothing but NumPy: an oracle that shares no code with attnd.
 
-    tests/ref_encoder.py FOLDER IN.safetensors OUT.safetensors
-
-FOLDER is a model as it is downloaded. IN holds sequences: seq.N.ids [T] or seq.N.embeds [T,E], and perhaps
-seq.N.types [T] and seq.N.mask [T] (0 = hidden from every token, and not pooled). OUT gets of each:
+encode(config, weights, sequence) takes {"ids": [T]} or {"embeds": [T,E]}, perhaps with "types" [T] and "mask" [T]
+(0 = hidden from every token, and not pooled), and gives
 
     hidden [L+1,T,D]   as Hugging Face's output_hidden_states
     maps [L,H,T,T]     as its output_attentions
     rollout [T,T]      Abnar and Zuidema 2020
     mean, cls, max, mean_sqrt [D]
 
-It shares no code with attnd and is slow. With --small only what a thousand sentences leave room for: maps as
-their sum over heads and keys weighted by the key's number, so that every number counts, and mean.
+For make_encoders.py and minilm_vectors.py.
 """
 import json
 import math
 import os
-import sys
 
 import numpy as np
 
@@ -231,36 +226,10 @@ def rollout(maps):
     return r
 
 
-def encode(config, weights, s, small=False):
+def encode(config, weights, s):
     run = run_modernbert if config["model_type"] == "modernbert" else run_bert
     hidden, maps = run(config, weights, s)
     rows = hidden[-1][s["mask"] != 0] if "mask" in s else hidden[-1]
-    if small:
-        keys = np.arange(1, len(rows) + 1) / len(rows)
-        return {"mean": rows.mean(0), "maps": np.stack([m @ keys for m in maps])}
     return {"hidden": np.stack(hidden), "maps": np.stack(maps), "rollout": rollout(maps),
             "mean": rows.mean(0), "cls": hidden[-1][0], "max": rows.max(0),
             "mean_sqrt": rows.sum(0) / math.sqrt(len(rows))}
-
-
-def sequences(tensors):
-    out = {}
-    for name, value in tensors.items():
-        n, key = name.removeprefix("seq.").split(".")
-        out.setdefault(int(n), {})[key] = value
-    return out
-
-
-def main():
-    small = "--small" in sys.argv
-    folder, given, wanted = (a for a in sys.argv[1:] if not a.startswith("--"))
-    config, tensors = load_folder(folder)
-    weights, out = Weights(tensors), {}
-    for n, s in sorted(sequences(load(given)).items()):
-        for key, value in encode(config, weights, s, small).items():
-            out[f"seq.{n}.{key}"] = value.astype(np.float32)
-    save(wanted, out)
-
-
-if __name__ == "__main__":
-    main()

@@ -38,7 +38,7 @@ static attn_tokenizer *fixture(const char *name)
 }
 
 static void encode(const attn_tokenizer *t, const char *text, const char *pair,
-                   const attn_encode_options *options, attn_encoding *e)
+                   const attn_tokenize_options *options, attn_encoding *e)
 {
     attn_error err = {0};
     if (attn_tokenizer_encode(t, text, strlen(text), pair, pair == NULL ? 0 : strlen(pair), options,
@@ -91,7 +91,7 @@ static uint32_t add_to_sum(uint32_t sum, const attn_encoding *e)
 /* The checksum of the next 500 items from text number *at on. */
 static uint32_t sum_block(const attn_tokenizer *t, size_t way, size_t *at, attn_encoding *e)
 {
-    attn_encode_options options = {.max_length = ways[way].max_length};
+    attn_tokenize_options options = {.max_length = ways[way].max_length};
     uint32_t sum = 0;
 
     for (size_t item = 0; item < 500 && *at < TEXTS; item++) {
@@ -187,7 +187,7 @@ static void pairs_have_types_and_specials(void **state)
     static const uint8_t types[] = {0, 0, 0, 0, 1, 1}, specials[] = {1, 0, 0, 1, 0, 1};
     attn_tokenizer *t = fixture("bert-uncased");
     attn_encoding e = {0};
-    attn_encode_options bare = {.no_specials = true};
+    attn_tokenize_options bare = {.no_specials = true};
 
     (void)state;
     encode(t, "the cat", "dog", NULL, &e);
@@ -204,7 +204,7 @@ static void the_longer_text_of_a_pair_is_cut_first(void **state)
 {
     attn_tokenizer *t = fixture("bert-uncased");
     attn_encoding e = {0};
-    attn_encode_options options = {.max_length = 8};
+    attn_tokenize_options options = {.max_length = 8};
 
     (void)state;
     encode(t, "the cat", "the cat the cat the", &options, &e);
@@ -427,7 +427,7 @@ static void bad_arguments_are_refused(void **state)
     static const char *const bad[] = {
         "\xff", "a\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "12345678\xe2\x82"};
     attn_tokenizer *t = fixture("bert-uncased");
-    attn_encode_options options = {.max_length = 1};
+    attn_tokenize_options options = {.max_length = 1};
     attn_encoding e = {0};
 
     (void)state;
@@ -445,7 +445,7 @@ static void bad_arguments_are_refused(void **state)
 
 static void memory_has_a_limit(void **state)
 {
-    attn_encode_options options = {.memory_limit = 1 << 16};
+    attn_tokenize_options options = {.memory_limit = 1 << 16};
 
     (void)state;
     for (size_t k = 0; k < COUNT(kinds); k++) {
