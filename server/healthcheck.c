@@ -152,24 +152,55 @@ static attn_status ask(const place *p, const char *url, int fd, srv_tls_client *
     return attn_fail(err, ATTN_EBUSY, "%s is not ready: %.80s", url, text);
 }
 
-attn_status srv_healthcheck(const char *url, bool insecure, attn_error *err)
+static attn_status check(const place *p, const char *url, bool insecure, attn_error *err)
 {
-    place p;
     srv_tls_client *tls = NULL;
     attn_error why = {0};
     attn_status rc = ATTN_OK;
+    int fd = connect_to(p);
+
+    if (fd < 0)
+        return attn_fail(err, ATTN_EIO, "%s: cannot connect", url);
+    if (p->secure && srv_tls_client_open(&tls, fd, p->host, !insecure, &why) != ATTN_OK)
+        rc = attn_fail(err, ATTN_EIO, "%s: %s", url, why.text);
+    if (rc == ATTN_OK)
+        rc = ask(p, url, fd, tls, err);
+    srv_tls_client_close(tls);
+    (void)close(fd);
+    return rc;
+}
+
+attn_status srv_healthcheck(const char *url, bool insecure, attn_error *err)
+{
+    place p;
 
     if (!split(&p, url))
         return attn_fail(err, ATTN_EINVAL,
                          "%s: expected http://HOST:PORT, https://HOST:PORT or unix:/PATH", url);
-    int fd = connect_to(&p);
-    if (fd < 0)
-        return attn_fail(err, ATTN_EIO, "%s: cannot connect", url);
-    if (p.secure && srv_tls_client_open(&tls, fd, p.host, !insecure, &why) != ATTN_OK)
-        rc = attn_fail(err, ATTN_EIO, "%s: %s", url, why.text);
-    if (rc == ATTN_OK)
-        rc = ask(&p, url, fd, tls, err);
-    srv_tls_client_close(tls);
-    (void)close(fd);
-    return rc;
+    return check(&p, url, insecure, err);
+}
+
+attn_status srv_healthcheck_own(const cfg_config *c, attn_error *err)
+{
+    const char *listen = c->server.listen.item[0], *base = c->server.base_path;
+    const char *port = strrchr(listen, ':');
+    bool local = strncmp(listen, "unix:", 5) == 0;
+    bool any = strncmp(listen, "0.0.0.0:", 8) == 0 || strncmp(listen, "[::]:", 5) == 0;
+    char url[600];
+    place p;
+
+    if (local)
+        (void)snprintf(url, sizeof url, "%s%s%s", listen, base[0] != '\0' ? ":" : "", base);
+    else /* who listens everywhere listens here, and [::] on IPv4, too */
+        (void)snprintf(url, sizeof url, "%s://%.*s%s%s",
+                       c->tls.certificate_file[0] != '\0' ? "https" : "http",
+                       any ? 9 : (int)(port - listen), any ? "127.0.0.1" : listen, port, base);
+    if (!local && strcmp(port, ":0") == 0)
+        return attn_fail(err, ATTN_EINVAL, "server.listen is %s, any free port: give --url",
+                         listen);
+    if (!split(&p, url))
+        return attn_fail(err, ATTN_EINVAL, "%s: no address to connect to: give --url", url);
+    if (c->server.allowed_hosts.n > 0 && strcmp(c->server.allowed_hosts.item[0], "*") != 0)
+        (void)snprintf(p.authority, sizeof p.authority, "%s", c->server.allowed_hosts.item[0]);
+    return check(&p, url, true, err);
 }

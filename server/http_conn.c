@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ enum {
     COMPLAINT_MS = 1000,  /* a full house is said once a second at most */
     CLOSING_MS = 50,      /* for those who are just connecting when the listening sockets close, */
     NEAR_MS = 2,          /* and for those on this machine */
+    CLOSING_ROUNDS = 64,  /* if the system should not refuse the others */
     SETTLE_MS = 100,      /* a client that was just accepted or answered may be sending */
     ACCEPT_AT_A_TIME = 64 /* then a look at the clocks */
 };
@@ -55,7 +57,7 @@ struct srv_conns {
     pthread_cond_t fewer; /* closed */
     srv_conn *head;
     unsigned accepted; /* connections that are open; those the library has not told of yet, too */
-    int64_t last_ms;   /* somebody was accepted, or an exchange ended */
+    int64_t last_ms;   /* somebody was accepted, or had sent what was not read, or was answered */
     bool quiesced, stopping, full, closed;
 };
 
@@ -164,6 +166,7 @@ bool srv_conns_adopt(srv_conns *c, int fd)
     (void)pthread_mutex_lock(&c->lock);
     bool room = !c->quiesced && c->accepted < c->o.max_connections;
     c->accepted += room;
+    c->last_ms = srv_now_ms();
     (void)pthread_mutex_unlock(&c->lock);
     if (!room) {
         (void)close(fd);
@@ -186,15 +189,17 @@ static void close_listeners(srv_conns *c)
         if (!l->item[i].adopted && !l->item[i].local && !l->item[i].loopback)
             wait_ms = CLOSING_MS;
     }
-    for (int64_t until = srv_now_ms() + wait_ms;;) {
+    int64_t until = srv_now_ms() + wait_ms;
+    for (int round = 0; round < CLOSING_ROUNDS; round++) {
         struct pollfd fds[SRV_MAX_LISTENERS];
         nfds_t n = 0;
         for (size_t i = 0; i < l->n; i++) {
             if (!l->item[i].adopted && accept_some(c, l->item[i].fd))
                 fds[n++] = (struct pollfd){.fd = l->item[i].fd, .events = POLLIN};
         }
+        /* The time may have passed without this thread: who waits by then is taken all the same. */
         int64_t left = until - srv_now_ms();
-        if (n == 0 || (poll(fds, n, left > 0 ? (int)left : 0) <= 0 && srv_now_ms() >= until))
+        if (n == 0 || poll(fds, n, left > 0 ? (int)left : 0) == 0)
             break;
     }
     srv_listeners_close(l);
@@ -288,10 +293,25 @@ void srv_conns_quiesce(srv_conns *c)
     (void)pthread_mutex_unlock(&c->lock);
 }
 
+/* On a busy machine it takes a while until an I/O thread hears of a connection, or of what came on it. */
+static bool somebody_is_unread(const srv_conns *c)
+{
+    unsigned known = 0;
+    for (const srv_conn *conn = c->head; conn != NULL; conn = conn->next, known++) {
+        int unread = 0;
+        if (conn->phase == PHASE_HEADER && ioctl(conn->fd, FIONREAD, &unread) == 0 && unread > 0)
+            return true;
+    }
+    return known < c->accepted;
+}
+
 int64_t srv_conns_expect_ms(srv_conns *c)
 {
+    int64_t now = srv_now_ms();
     (void)pthread_mutex_lock(&c->lock);
-    int64_t left = c->accepted > 0 ? c->last_ms + SETTLE_MS - srv_now_ms() : 0;
+    if (somebody_is_unread(c))
+        c->last_ms = now;
+    int64_t left = c->accepted > 0 ? c->last_ms + SETTLE_MS - now : 0;
     (void)pthread_mutex_unlock(&c->lock);
     return left > 0 ? left : 0;
 }

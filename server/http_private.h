@@ -95,8 +95,8 @@ ATTN_NODISCARD attn_status srv_conns_start(srv_conns *c,
 bool srv_conns_adopt(srv_conns *c, int fd);                  /* as srv_http_adopt() */
 void srv_conns_quiesce(
     srv_conns *c); /* after start; returns when the listening sockets are closed */
-/* For how long there may yet be a request from who is connected: 0 when there is nobody, or when nobody came and no
- * exchange ended for a moment. */
+/* For how long there may yet be a request from who is connected: 0 when there is nobody, or when nobody came, no
+ * exchange ended for a moment, and all that was sent is read. */
 int64_t srv_conns_expect_ms(srv_conns *c);
 void srv_conns_free(srv_conns *c); /* no connection is left; takes NULL */
 

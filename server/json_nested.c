@@ -42,14 +42,20 @@ static attn_status fail_rank(const srv_json_reader *r, unsigned rank, attn_error
 
 /* --- lists ------------------------------------------------------------------------------------ */
 
-/* May the lists of this level differ in length? Of [B][T][D] the middle one, of labels' [B][T] the
- * last. A ragged field whose numbers stand at level 2 is one sequence, [T][D]. */
+/* Lists of any lengths, [B][T]: labels, and ragged fields of rank 2. */
+static bool holds_lists_of_any_length(const srv_field *f)
+{
+    return f->kind == SRV_LABELS || (f->ragged && f->max_rank == 2);
+}
+
+/* May the lists of this level differ in length? Of [B][T] the last one, of [B][T][D] the middle one. A ragged field of
+ * that rank whose numbers stand at level 2 is one sequence, [T][D]. */
 static bool lengths_vary(const srv_json_reader *r, unsigned level)
 {
     const srv_field *f = field_of(r);
 
-    return level == 2 &&
-           (f->kind == SRV_LABELS || (f->ragged && r->nested.holds[2] != SRV_HOLDS_ELEMENTS));
+    return level == 2 && (holds_lists_of_any_length(f) ||
+                          (f->ragged && r->nested.holds[2] != SRV_HOLDS_ELEMENTS));
 }
 
 static attn_status open_list(srv_json_reader *r, attn_error *err)
@@ -111,7 +117,7 @@ static attn_status begin_element(srv_json_reader *r, srv_json_type type, attn_er
         return fail_expected(r, "an array", srv_json_type_name(type), err);
     if (t->depth < f->min_rank || t->depth > f->max_rank)
         return fail_rank(r, t->depth, err);
-    if (t->depth == 2 && f->ragged && t->lengths.n > 0) {
+    if (t->depth == 2 && f->ragged && f->max_rank > 2 && t->lengths.n > 0) {
         /* What looked like sequences without tokens were rows without numbers. */
         srv_json_drop(r, &t->lengths, sizeof(size_t));
         t->closed[2] = true;
@@ -323,7 +329,7 @@ static void find_shape(const srv_json_reader *r, srv_array *a)
     }
     for (unsigned i = 0; i < a->rank; i++)
         a->dim[i] = t->closed[i + 1] ? t->size[i + 1] : 0;
-    a->unknown_width = a->rank > 0 && !t->closed[a->rank] && f->kind != SRV_LABELS;
+    a->unknown_width = a->rank > 0 && !t->closed[a->rank] && !holds_lists_of_any_length(f);
 }
 
 /* dim[1] is the longest length; the lengths stay where they differ. */

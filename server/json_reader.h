@@ -32,10 +32,11 @@ typedef struct {
     const char *name;
     srv_field_kind kind;
     unsigned min_rank, max_rank; /* of arrays; min_rank 0 takes a bare number as rank 0 */
-    bool ragged;                 /* [B][T][D]: T may differ from sequence to sequence */
+    bool
+        ragged; /* [B][T][D], or [B][T] when max_rank is 2: T may differ from sequence to sequence */
 } srv_field;
 
-/* A tensor member. `dim` holds rank sizes. A ragged array has rank 3, dim[0] = B, dim[1] = the longest
+/* A tensor member. `dim` holds rank sizes. A ragged array has rank 3 (or max_rank 2), dim[0] = B, dim[1] = the longest
  * and, where the lengths really differ, `lengths` [B] (else NULL: a rectangle); its rows follow each
  * other without padding. "[]" has rank max_rank (max_rank >= 1) and sizes 0; "[[]]" is, for a ragged
  * field, one sequence of no tokens: rank 3, dim [1,0,0] (no token tells the width: unknown_width).

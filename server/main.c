@@ -138,13 +138,20 @@ static int bench(int argc, char **argv)
     return srv_bench(&o, &err) == ATTN_OK ? OK : fault(&err);
 }
 
+static int own_health(const cfg_config *config)
+{
+    attn_error err = {0};
+    return srv_healthcheck_own(config, &err) == ATTN_OK ? OK : fault(&err);
+}
+
 static int healthcheck(int argc, char **argv)
 {
-    const char *url = "http://127.0.0.1:8080";
+    const char *url = NULL;
     bool insecure = false;
     attn_error err = {0};
+    int i = 0;
 
-    for (int i = 0; i < argc; i++) {
+    for (; i < argc; i++) {
         if (strncmp(argv[i], "--url=", 6) == 0)
             url = argv[i] + 6;
         else if (strcmp(argv[i], "--url") == 0 && i + 1 < argc)
@@ -152,8 +159,12 @@ static int healthcheck(int argc, char **argv)
         else if (strcmp(argv[i], "--insecure") == 0)
             insecure = true;
         else
-            return usage_error("healthcheck knows no ", argv[i]);
+            break;
     }
+    if (url == NULL)
+        return with_config(argc - i, argv + i, own_health);
+    if (i < argc)
+        return usage_error("healthcheck with --url knows no ", argv[i]);
     return srv_healthcheck(url, insecure, &err) == ATTN_OK ? OK : fault(&err);
 }
 
@@ -194,7 +205,8 @@ static const struct {
     {"demo", "DIR", "write the demo model into DIR", demo},
     {"bench", "[--json] [--maps] [--core] [--causal] [--shape B,T,D,H]...",
      "measure the layer on this machine", bench},
-    {"healthcheck", "[--url URL] [--insecure]", "exit 0 if the daemon there is ready", healthcheck},
+    {"healthcheck", "[--url URL] [--insecure] [OPTIONS]", "exit 0 if the daemon there is ready",
+     healthcheck},
     {"--version", "", "version, build and BLAS", version},
     {"--help", "", "this text", help},
 };

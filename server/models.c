@@ -60,6 +60,7 @@ static void free_set(set *s)
     if (s == NULL)
         return;
     attn_model_free(s->served.model);
+    attn_tokenizer_free(s->served.tokenizer);
     srv_examples_free(s->served.examples);
     free(s);
 }
@@ -85,6 +86,10 @@ static attn_status load_files(srv_served *served, const cfg_model *c, const atom
                                   .cancel = cancel};
 
     ATTN_TRY(attn_model_load(&served->model, &o, err));
+    /* Without a tokeniser an encoder still takes token ids and embeddings. */
+    if (attn_model_encoder(served->model, NULL) != NULL &&
+        attn_tokenizer_open(&served->tokenizer, c->path, &served->no_tokenizer) == ATTN_ENOMEM)
+        return attn_fail(err, ATTN_ENOMEM, "%s", served->no_tokenizer.text);
     return srv_examples_load(&served->examples, c->path, err);
 }
 
@@ -106,6 +111,8 @@ static attn_status new_set(set **out, srv_models *m, size_t i, attn_error *err)
         return rc;
     }
     s->bytes = attn_model_weights_bytes(s->served.model);
+    if (s->served.tokenizer != NULL)
+        s->bytes += attn_tokenizer_bytes(s->served.tokenizer);
     s->load_s = srv_now_s() - begin;
     *out = s;
     return ATTN_OK;
@@ -133,6 +140,9 @@ static void log_loaded(const set *s)
                               SRV_INT("layers", attn_model_layer_count(model)),
                               SRV_INT("weights_bytes", s->bytes), SRV_NUM("load_s", s->load_s)},
             5);
+    if (s->served.no_tokenizer.code != ATTN_OK)
+        srv_log(SRV_LOG_WARN, "model", s->served.no_tokenizer.text,
+                (srv_log_field[]){SRV_STR("model", attn_model_name(model))}, 1);
     for (size_t w = 0; w < attn_model_warning_count(model); w++)
         srv_log(SRV_LOG_WARN, "model", attn_model_warning(model, w),
                 (srv_log_field[]){SRV_STR("model", attn_model_name(model))}, 1);

@@ -19,7 +19,8 @@
 #include <stdatomic.h>
 
 #include "config/config.h"
-#include "core/model.h"
+#include "core/encoder.h"
+#include "core/tokenizer.h"
 #include "server/examples.h"
 #include "server/model_stats.h"
 
@@ -28,6 +29,8 @@ typedef struct srv_models srv_models;
 /* One set of weights and what lay beside it; immutable, but for the statistics, which all sets of a name share. */
 typedef struct srv_served {
     attn_model *model;
+    attn_tokenizer *tokenizer; /* of a whole encoder; NULL = none, and why */
+    attn_error no_tokenizer;
     srv_examples *examples;
     srv_model_stats *stats;
 } srv_served;

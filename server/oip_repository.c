@@ -122,6 +122,14 @@ static void post_index(srv_exchange *x)
 
 /* --- loading and unloading ------------------------------------------------------------------------ */
 
+/* A page of another site can send this without being allowed to read the answer; its browser says so. */
+static bool is_cross_site(const srv_exchange *x)
+{
+    const char *site = srv_http_header(x, "Sec-Fetch-Site");
+
+    return site != NULL && (strcmp(site, "cross-site") == 0 || strcmp(site, "same-site") == 0);
+}
+
 static void begin_change(srv_exchange *x)
 {
     const srv_app *app = srv_http_app(x);
@@ -132,6 +140,9 @@ static void begin_change(srv_exchange *x)
         (void)attn_fail(&err, ATTN_EINVAL,
                         "models are not loaded or unloaded over HTTP here (admin.enabled)");
         srv_http_reply_refusal(x, 403, "admin_disabled", &err);
+    } else if (is_cross_site(x)) {
+        (void)attn_fail(&err, ATTN_EINVAL, "pages of other sites may not load or unload models");
+        srv_http_reply_refusal(x, 403, "cross_site", &err);
     } else if (srv_app_find(x, &i)) {
         begin_body(x);
     }

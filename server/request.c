@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "server/encode.h"
 #include "server/pieces.h"
 #include "server/request_private.h"
 #include "server/stream.h"
@@ -9,7 +10,10 @@
 enum {
     IN_ATTENTION = 1 << SRV_ATTENTION,
     IN_SDPA = 1 << SRV_SDPA,
-    IN_ESTIMATE = 1 << SRV_ESTIMATE
+    IN_ESTIMATE = 1 << SRV_ESTIMATE,
+    IN_ENCODE = 1 << SRV_ENCODE,
+    IN_EMBEDDINGS = 1 << SRV_EMBEDDINGS,
+    IN_EMBED = 1 << SRV_EMBED
 };
 #define IN_LAYER (IN_ATTENTION | IN_ESTIMATE)
 #define IN_ALL   (IN_LAYER | IN_SDPA)
@@ -18,7 +22,7 @@ static const struct {
     srv_field field;
     int kinds;
 } field_table[SRV_FIELDS] = {
-    [SRV_F_INPUTS_EMBEDS] = {{"inputs_embeds", SRV_FLOATS, 2, 3, true}, IN_ATTENTION},
+    [SRV_F_INPUTS_EMBEDS] = {{"inputs_embeds", SRV_FLOATS, 2, 3, true}, IN_ATTENTION | IN_ENCODE},
     [SRV_F_ENCODER_HIDDEN_STATES] = {{"encoder_hidden_states", SRV_FLOATS, 2, 3, true},
                                      IN_ATTENTION},
     [SRV_F_QUERY] = {{"query", SRV_FLOATS, 4, 4, false}, IN_SDPA},
@@ -27,8 +31,8 @@ static const struct {
     [SRV_F_SHAPE] = {{"shape", SRV_VALUE, 0, 0, false}, IN_ESTIMATE},
     [SRV_F_CONTEXT_LENGTH] = {{"context_length", SRV_VALUE, 0, 0, false}, IN_ESTIMATE},
     [SRV_F_LAYER] = {{"layer", SRV_VALUE, 0, 0, false}, IN_LAYER},
-    [SRV_F_LENGTHS] = {{"lengths", SRV_INTS, 1, 1, false}, IN_ALL},
-    [SRV_F_ATTENTION_MASK] = {{"attention_mask", SRV_MASK, 2, 4, false}, IN_ALL},
+    [SRV_F_LENGTHS] = {{"lengths", SRV_INTS, 1, 1, false}, IN_ALL | IN_ENCODE},
+    [SRV_F_ATTENTION_MASK] = {{"attention_mask", SRV_MASK, 2, 4, false}, IN_ALL | IN_ENCODE},
     [SRV_F_ATTENTION_BIAS] = {{"attention_bias", SRV_BIAS, 0, 4, false}, IN_ALL},
     [SRV_F_IS_CAUSAL] = {{"is_causal", SRV_VALUE, 0, 0, false}, IN_ALL},
     [SRV_F_CAUSAL_OFFSET] = {{"causal_offset", SRV_INTS, 0, 1, false}, IN_ALL},
@@ -40,11 +44,26 @@ static const struct {
     [SRV_F_POSITION_OFFSET] = {{"position_offset", SRV_VALUE, 0, 0, false}, IN_LAYER},
     [SRV_F_POSITION_IDS] = {{"position_ids", SRV_INTS, 1, 2, false}, IN_LAYER},
     [SRV_F_RETURN_OUTPUTS] = {{"return_outputs", SRV_VALUE, 0, 0, false}, IN_ALL},
-    [SRV_F_RETURN_ATTENTIONS] = {{"return_attentions", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_RETURN_ATTENTIONS] = {{"return_attentions", SRV_VALUE, 0, 0, false}, IN_ALL | IN_ENCODE},
     [SRV_F_RETURN_INTERMEDIATES] = {{"return_intermediates", SRV_VALUE, 0, 0, false}, IN_ALL},
-    [SRV_F_ENCODING_FORMAT] = {{"encoding_format", SRV_VALUE, 0, 0, false}, IN_ALL},
-    [SRV_F_TIMEOUT_MS] = {{"timeout_ms", SRV_VALUE, 0, 0, false}, IN_ALL},
+    [SRV_F_ENCODING_FORMAT] = {{"encoding_format", SRV_VALUE, 0, 0, false},
+                               IN_ALL | IN_ENCODE | IN_EMBEDDINGS},
+    [SRV_F_TIMEOUT_MS] = {{"timeout_ms", SRV_VALUE, 0, 0, false}, IN_ALL | IN_ENCODE},
     [SRV_F_TOKENS] = {{"tokens", SRV_LABELS, 1, 2, false}, IN_ALL},
+    [SRV_F_INPUTS] = {{"inputs", SRV_VALUE, 0, 0, false}, IN_ENCODE | IN_EMBED},
+    [SRV_F_INPUT] = {{"input", SRV_VALUE, 0, 0, false}, IN_EMBEDDINGS},
+    [SRV_F_INPUT_IDS] = {{"input_ids", SRV_INTS, 2, 2, true}, IN_ENCODE},
+    [SRV_F_TOKEN_TYPE_IDS] = {{"token_type_ids", SRV_INTS, 2, 2, true}, IN_ENCODE},
+    [SRV_F_MODEL] = {{"model", SRV_VALUE, 0, 0, false}, IN_EMBEDDINGS},
+    [SRV_F_TRUNCATE] = {{"truncate", SRV_VALUE, 0, 0, false}, IN_ENCODE | IN_EMBED},
+    [SRV_F_RETURN_EMBEDDINGS] = {{"return_embeddings", SRV_VALUE, 0, 0, false}, IN_ENCODE},
+    [SRV_F_POOLING] = {{"pooling", SRV_VALUE, 0, 0, false}, IN_ENCODE},
+    [SRV_F_NORMALIZE] = {{"normalize", SRV_VALUE, 0, 0, false}, IN_ENCODE | IN_EMBED},
+    [SRV_F_RETURN_HIDDEN_STATES] = {{"return_hidden_states", SRV_VALUE, 0, 0, false}, IN_ENCODE},
+    [SRV_F_DIMENSIONS] = {{"dimensions", SRV_VALUE, 0, 0, false}, IN_EMBEDDINGS},
+    [SRV_F_USER] = {{"user", SRV_VALUE, 0, 0, false}, IN_EMBEDDINGS},
+    [SRV_F_TRUNCATION_DIRECTION] = {{"truncation_direction", SRV_VALUE, 0, 0, false}, IN_EMBED},
+    [SRV_F_PROMPT_NAME] = {{"prompt_name", SRV_VALUE, 0, 0, false}, IN_EMBED},
 };
 
 static attn_status too_large(size_t needed, size_t limit, attn_error *err)
@@ -99,6 +118,8 @@ attn_status srv_request_new(srv_request **out, srv_request_kind kind, const attn
         }
     }
     attn_status rc = srv_json_reader_new(&r->reader, r->fields, n, charge, r, err);
+    if (rc == ATTN_OK && srv_is_encode(kind))
+        rc = srv_encode_new(&r->encode, err);
     if (rc != ATTN_OK) {
         srv_request_free(r);
         return rc;
@@ -121,6 +142,7 @@ void srv_request_free(srv_request *r)
         return;
     srv_request_drop_inputs(r);
     srv_stream_free(r->stream);
+    srv_encode_free(r->encode);
     for (int i = 0; i < SRV_RESULTS; i++)
         free_result(&r->results[i]);
     attn_budget_release(r->budget, r->reserved);
@@ -183,6 +205,8 @@ static attn_status allocate(srv_request *r, attn_error *err)
 {
     bool padded = srv_request_array(r, SRV_F_LENGTHS)->present;
 
+    if (r->encode != NULL)
+        ATTN_TRY(srv_encode_allocate(r, err));
     for (size_t i = 0; i < r->num_results && !r->plan.streamed; i++) {
         srv_result *result = &r->results[r->order[i]];
         size_t bytes = result->room * sizeof(float);
@@ -272,6 +296,10 @@ bool srv_request_is_one_call(const srv_request *r)
 
 void srv_request_end_call(srv_request *r, size_t end, const attn_stats *stats)
 {
+    if (r->encode != NULL) {
+        srv_encode_end_call(r, end, stats);
+        return;
+    }
     close_up(r, r->computed, end);
     r->stats.fully_masked_rows += stats->fully_masked_rows;
     r->computed = end;
@@ -299,6 +327,11 @@ static attn_status compute_whole(srv_request *r, attn_pool *pool, const atomic_b
 attn_status srv_request_step(srv_request *r, attn_pool *pool, const atomic_bool *cancel,
                              srv_step *next, attn_error *err)
 {
+    if (r->encode != NULL) {
+        ATTN_TRY(srv_encode_step(r, pool, cancel, err));
+        *next = r->computed < r->encode->num_seqs ? SRV_STEP_MORE : SRV_STEP_DONE;
+        return ATTN_OK;
+    }
     if (r->plan.streamed)
         return srv_stream_step(r->stream, pool, cancel, next, err);
     ATTN_TRY(compute_whole(r, pool, cancel, err));

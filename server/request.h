@@ -1,7 +1,7 @@
-/* request.h: what a request for attention asks, checked, planned and ready to compute.
+/* request.h: what a request asks, checked, planned and ready to compute.
  *
- * Three bodies share one reader: a layer's attention, attention over the caller's own query, key and
- * value, and the estimate of the first. */
+ * Several bodies share one reader: a layer's attention, attention over the caller's own query, key and value, the
+ * estimate of the first, and a whole encoder's in three dialects (encode.h). */
 #ifndef SRV_REQUEST_H
 #define SRV_REQUEST_H
 
@@ -12,12 +12,20 @@
 #include "core/attention.h"
 #include "core/budget.h"
 #include "core/model.h"
+#include "core/tokenizer.h"
 #include "server/json_reader.h"
 #include "server/json_writer.h"
 #include "server/plan.h"
 #include "server/source.h"
 
-typedef enum { SRV_ATTENTION, SRV_SDPA, SRV_ESTIMATE } srv_request_kind;
+typedef enum {
+    SRV_ATTENTION,
+    SRV_SDPA,
+    SRV_ESTIMATE,
+    SRV_ENCODE,
+    SRV_EMBEDDINGS, /* OpenAI's body and answer */
+    SRV_EMBED       /* text-embeddings-inference's */
+} srv_request_kind;
 
 /* The results that an answer can hold. */
 typedef enum {
@@ -46,7 +54,7 @@ typedef struct {
 /* In what an answer leaves. Those behind JSON hold tensors alone. */
 typedef enum { SRV_AS_JSON, SRV_AS_SAFETENSORS, SRV_AS_NPY, SRV_AS_PNG, SRV_FORMATS } srv_format;
 
-/* The members of a body, see API.md sections 5 to 7. */
+/* The members of a body, see API.md sections 5 to 7 and 9. */
 typedef enum {
     SRV_F_INPUTS_EMBEDS,
     SRV_F_ENCODER_HIDDEN_STATES,
@@ -74,6 +82,20 @@ typedef enum {
     SRV_F_ENCODING_FORMAT,
     SRV_F_TIMEOUT_MS,
     SRV_F_TOKENS,
+    SRV_F_INPUTS,
+    SRV_F_INPUT,
+    SRV_F_INPUT_IDS,
+    SRV_F_TOKEN_TYPE_IDS,
+    SRV_F_MODEL,
+    SRV_F_TRUNCATE,
+    SRV_F_RETURN_EMBEDDINGS,
+    SRV_F_POOLING,
+    SRV_F_NORMALIZE,
+    SRV_F_RETURN_HIDDEN_STATES,
+    SRV_F_DIMENSIONS,
+    SRV_F_USER,
+    SRV_F_TRUNCATION_DIRECTION,
+    SRV_F_PROMPT_NAME,
     SRV_FIELDS
 } srv_field_name;
 
@@ -89,6 +111,7 @@ typedef struct {
 } srv_block_size;
 
 typedef struct srv_stream srv_stream; /* stream.h */
+typedef struct srv_encode srv_encode; /* encode.h */
 
 struct srv_request {
     srv_request_kind kind;
@@ -100,7 +123,10 @@ struct srv_request {
     size_t read;     /* of the budget, for the body so far */
     size_t reserved; /* of the budget, for all else */
 
-    const attn_model *model; /* NULL for SRV_SDPA */
+    const attn_model *model;         /* NULL for SRV_SDPA */
+    const attn_tokenizer *tokenizer; /* of the model; NULL = none, and why */
+    const attn_error *no_tokenizer;
+    srv_encode *encode; /* of a whole encoder; NULL = it is about attention */
     const attn_layer *layer;
     size_t layer_index;
     attn_heads heads;
@@ -130,6 +156,9 @@ struct srv_request {
      * streamed. */
     void (*answer)(srv_json_writer *w, const srv_request *r);
     void *answer_arg;
+    /* For bodies that name their model: sets `model` and the tokenizer; NULL name = none was named. */
+    attn_status (*choose_model)(srv_request *r, const char *name, attn_error *err);
+    void *choose_arg;
     bool whole; /* it cannot leave while it is computed */
 
     srv_plan plan;

@@ -19,7 +19,7 @@ static attn_status wrong_type(const char *pointer, const char *expected, const a
                         attn_json_type_name(found));
 }
 
-static attn_status read_bool(const srv_request *r, srv_field_name field, const char *pointer,
+attn_status srv_request_bool(const srv_request *r, srv_field_name field, const char *pointer,
                              bool *out, attn_error *err)
 {
     const attn_json *v = srv_request_value(r, field);
@@ -55,8 +55,7 @@ static attn_status read_float(const srv_request *r, srv_field_name field, const 
     return ATTN_OK;
 }
 
-/* The index of a string among n known ones. */
-static attn_status read_choice(const attn_json *v, const char *pointer, const char *const *names,
+attn_status srv_request_choice(const attn_json *v, const char *pointer, const char *const *names,
                                size_t n, size_t *out, attn_error *err)
 {
     const char *text = NULL;
@@ -126,46 +125,56 @@ static attn_status read_window(srv_request *r, attn_error *err)
     return ATTN_OK;
 }
 
+attn_status srv_request_indices(const attn_json *v, const char *pointer, size_t most, size_t **out,
+                                size_t *n, attn_error *err)
+{
+    size_t length = attn_json_length(v);
+
+    if (length > most + 1)
+        return attn_fail_at(err, ATTN_ESHAPE, pointer, "%s names %zu; there are %zu", pointer,
+                            length, most + 1);
+    size_t *list = calloc(length + 1, sizeof *list);
+    if (list == NULL)
+        return attn_fail(err, ATTN_ENOMEM, "no memory for %zu numbers", length);
+    *out = list;
+    *n = length;
+    for (size_t i = 0; i < length; i++) {
+        attn_error at = {0};
+        int64_t index = 0;
+        (void)attn_fail(&at, ATTN_EINVAL, "%s/%zu", pointer, i);
+        if (!attn_json_integer(attn_json_at(v, i), &index))
+            return wrong_type(at.text, "an integer", attn_json_at(v, i), err);
+        if (index < 0 || (uint64_t)index > most)
+            return attn_fail_at(err, ATTN_ESHAPE, at.text, "%s is %lld; 0 to %zu is due", at.text,
+                                (long long)index, most);
+        for (size_t k = 0; k < i; k++) {
+            if (list[k] == (size_t)index)
+                return attn_fail_at(err, ATTN_ESHAPE, at.text, "%s names %lld again", at.text,
+                                    (long long)index);
+        }
+        list[i] = (size_t)index;
+    }
+    return ATTN_OK;
+}
+
 /* "heads": "all" or a list of different heads. */
 static attn_status read_heads(srv_request *r, const attn_json *v, attn_error *err)
 {
+    static const char pointer[] = "/return_attentions/heads";
     const char *text = NULL;
-    size_t n = r->heads.num_heads;
 
     if (v == NULL || (attn_json_string(v, &text) && strcmp(text, "all") == 0))
         return ATTN_OK;
     if (!attn_json_is_array(v))
-        return attn_fail_at(err, ATTN_EINVAL, "/return_attentions/heads",
-                            "/return_attentions/heads: expected \"all\" or a list of integers");
-    size_t chosen = attn_json_length(v);
-    if (chosen == 0)
-        return attn_fail_at(err, ATTN_ESHAPE, "/return_attentions/heads",
-                            "/return_attentions/heads is empty; name at least one head");
-    if (chosen > n)
-        return attn_fail_at(err, ATTN_ESHAPE, "/return_attentions/heads",
-                            "/return_attentions/heads names %zu heads; there are %zu", chosen, n);
-    r->chosen_heads = calloc(chosen, sizeof *r->chosen_heads);
-    if (r->chosen_heads == NULL)
-        return attn_fail(err, ATTN_ENOMEM, "no memory for %zu heads", chosen);
-    for (size_t i = 0; i < chosen; i++) {
-        attn_error at = {0};
-        int64_t head = 0;
-        (void)attn_fail(&at, ATTN_EINVAL, "/return_attentions/heads/%zu", i);
-        if (!attn_json_integer(attn_json_at(v, i), &head))
-            return wrong_type(at.text, "an integer", attn_json_at(v, i), err);
-        if (head < 0 || (uint64_t)head >= n)
-            return attn_fail_at(err, ATTN_ESHAPE, at.text, "%s is %lld; there are heads 0 to %zu",
-                                at.text, (long long)head, n - 1);
-        for (size_t k = 0; k < i; k++) {
-            if (r->chosen_heads[k] == (size_t)head)
-                return attn_fail_at(err, ATTN_ESHAPE, at.text, "%s names head %lld again", at.text,
-                                    (long long)head);
-        }
-        r->chosen_heads[i] = (size_t)head;
-    }
+        return attn_fail_at(err, ATTN_EINVAL, pointer, "%s: expected \"all\" or a list of integers",
+                            pointer);
+    if (attn_json_length(v) == 0)
+        return attn_fail_at(err, ATTN_ESHAPE, pointer, "%s is empty; name at least one head",
+                            pointer);
+    attn_status rc = srv_request_indices(v, pointer, r->heads.num_heads - 1, &r->chosen_heads,
+                                         &r->options.num_heads, err);
     r->options.heads = r->chosen_heads;
-    r->options.num_heads = chosen;
-    return ATTN_OK;
+    return rc;
 }
 
 /* The one head that was asked for beside the body. */
@@ -241,16 +250,16 @@ static attn_status read_pool(srv_request *r, const attn_json *v, attn_error *err
         return attn_fail_at(err, ATTN_EINVAL, "/return_attentions/pool/size",
                             "the field \"size\" of /return_attentions/pool is missing");
     ATTN_TRY(read_count(attn_json_get(v, "size"), "/return_attentions/pool/size", &r->pool, err));
-    ATTN_TRY(read_choice(attn_json_get(v, "kind"), "/return_attentions/pool/kind", kinds, 2, &kind,
-                         err));
+    ATTN_TRY(srv_request_choice(attn_json_get(v, "kind"), "/return_attentions/pool/kind", kinds, 2,
+                                &kind, err));
     r->options.pooling = kind == 0 ? ATTN_POOL_MAX : ATTN_POOL_MEAN;
     return ATTN_OK;
 }
 
 static attn_status read_attentions(srv_request *r, attn_error *err)
 {
-    static const char *const members[] = {"heads", "reduce_heads", "queries", "keys",
-                                          "stage", "top_k",        "pool",    "dtype"};
+    static const char *const members[] = {"heads", "reduce_heads", "queries", "keys",   "stage",
+                                          "top_k", "pool",         "dtype",   "layers", "rollout"};
     static const char *const reductions[] = {"none", "mean", "max"};
     static const char *const stages[] = {"probabilities", "scores", "softcapped", "masked"};
     static const char *const dtypes[] = {"float32", "float16", "uint8"};
@@ -268,14 +277,14 @@ static attn_status read_attentions(srv_request *r, attn_error *err)
     if (!attn_json_is_object(v))
         return wrong_type("/return_attentions", "true, false or an object", v, err);
     o->want_maps = true;
-    ATTN_TRY(
-        check_members(v, "/return_attentions", members, sizeof members / sizeof *members, err));
-    ATTN_TRY(read_choice(attn_json_get(v, "reduce_heads"), "/return_attentions/reduce_heads",
-                         reductions, 3, &reduce, err));
-    ATTN_TRY(
-        read_choice(attn_json_get(v, "stage"), "/return_attentions/stage", stages, 4, &stage, err));
-    ATTN_TRY(
-        read_choice(attn_json_get(v, "dtype"), "/return_attentions/dtype", dtypes, 3, &dtype, err));
+    size_t known = sizeof members / sizeof *members - (r->encode != NULL ? 0 : 2);
+    ATTN_TRY(check_members(v, "/return_attentions", members, known, err));
+    ATTN_TRY(srv_request_choice(attn_json_get(v, "reduce_heads"), "/return_attentions/reduce_heads",
+                                reductions, 3, &reduce, err));
+    ATTN_TRY(srv_request_choice(attn_json_get(v, "stage"), "/return_attentions/stage", stages, 4,
+                                &stage, err));
+    ATTN_TRY(srv_request_choice(attn_json_get(v, "dtype"), "/return_attentions/dtype", dtypes, 3,
+                                &dtype, err));
     ATTN_TRY(read_top_k(r, attn_json_get(v, "top_k"), err));
     ATTN_TRY(read_pool(r, attn_json_get(v, "pool"), err));
     if (o->top_k != 0 && r->pool != 0)
@@ -309,7 +318,8 @@ static attn_status read_intermediates(srv_request *r, attn_error *err)
         attn_error at = {0};
         size_t which = 0;
         (void)attn_fail(&at, ATTN_EINVAL, "/return_intermediates/%zu", i);
-        ATTN_TRY(read_choice(attn_json_at(v, i), at.text, names, SRV_INTERMEDIATES, &which, err));
+        ATTN_TRY(
+            srv_request_choice(attn_json_at(v, i), at.text, names, SRV_INTERMEDIATES, &which, err));
         if (!r->want[which])
             r->order[r->num_results++] = (srv_result_name)which;
         r->want[which] = true;
@@ -351,8 +361,9 @@ attn_status srv_request_read_options(srv_request *r, attn_error *err)
     size_t encoding = 0;
 
     r->want[SRV_OUTPUTS] = true;
-    ATTN_TRY(read_bool(r, SRV_F_IS_CAUSAL, "/is_causal", &r->options.is_causal, err));
-    ATTN_TRY(read_bool(r, SRV_F_RETURN_OUTPUTS, "/return_outputs", &r->want[SRV_OUTPUTS], err));
+    ATTN_TRY(srv_request_bool(r, SRV_F_IS_CAUSAL, "/is_causal", &r->options.is_causal, err));
+    ATTN_TRY(
+        srv_request_bool(r, SRV_F_RETURN_OUTPUTS, "/return_outputs", &r->want[SRV_OUTPUTS], err));
     ATTN_TRY(read_window(r, err));
     ATTN_TRY(read_float(r, SRV_F_SCALE, "/scale", &r->options.scale, err));
     ATTN_TRY(read_float(r, SRV_F_SOFTCAP, "/softcap", &r->options.softcap, err));
@@ -360,8 +371,8 @@ attn_status srv_request_read_options(srv_request *r, attn_error *err)
         return attn_fail_at(err, ATTN_EINVAL, "/softcap",
                             "/softcap is %g; it must be 0 (off) or positive",
                             (double)r->options.softcap);
-    ATTN_TRY(read_choice(srv_request_value(r, SRV_F_ENCODING_FORMAT), "/encoding_format", encodings,
-                         2, &encoding, err));
+    ATTN_TRY(srv_request_choice(srv_request_value(r, SRV_F_ENCODING_FORMAT), "/encoding_format",
+                                encodings, 2, &encoding, err));
     r->base64 = encoding == 1;
     ATTN_TRY(read_integer(timeout, "/timeout_ms", &r->timeout_ms, err));
     if (timeout != NULL && r->timeout_ms <= 0)

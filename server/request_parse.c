@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "server/encode.h"
 #include "server/json_writer.h"
 #include "server/pieces.h"
 #include "server/request_private.h"
@@ -399,10 +400,8 @@ static attn_status read_positions(srv_request *r, const shapes *z, attn_error *e
 
 /* --- masks ------------------------------------------------------------------------------------- */
 
-/* Holds a mask's dimensions against [B,H,T,S]; axis[i] says which of the four dimension i is. A
- * dimension of 1 is broadcast: stride 0. */
-static attn_status broadcast(const char *name, const srv_array *a, const int *axis,
-                             const size_t *full, size_t *stride, attn_error *err)
+attn_status srv_request_broadcast(const char *name, const srv_array *a, const int *axis,
+                                  const size_t *full, size_t *stride, attn_error *err)
 {
     size_t step = 1;
 
@@ -431,9 +430,11 @@ static attn_status read_masks(srv_request *r, const shapes *z, attn_error *err)
     size_t m[4] = {0}, a[4] = {0};
 
     if (mask->present)
-        ATTN_TRY(broadcast("attention_mask", mask, mask_axes[mask->rank - 2], full, m, err));
+        ATTN_TRY(
+            srv_request_broadcast("attention_mask", mask, mask_axes[mask->rank - 2], full, m, err));
     if (bias->present)
-        ATTN_TRY(broadcast("attention_bias", bias, bias_axes[bias->rank], full, a, err));
+        ATTN_TRY(
+            srv_request_broadcast("attention_bias", bias, bias_axes[bias->rank], full, a, err));
     for (size_t b = 0; b < r->batch; b++) {
         attn_sequence *q = &r->seqs[b];
         if (mask->present) {
@@ -554,6 +555,8 @@ attn_status srv_request_parse(srv_request *r, size_t workers, attn_error *err)
     srv_source_free(r->source);
     r->source = NULL;
     r->options.window = (attn_window){-1, -1};
+    if (r->encode != NULL)
+        return srv_encode_parse(r, workers, err);
     if (r->kind != SRV_SDPA)
         ATTN_TRY(choose_layer(r, err));
     if (r->kind == SRV_ATTENTION)

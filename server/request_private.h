@@ -15,4 +15,20 @@ void srv_request_end_call(srv_request *r, size_t end,
 ATTN_NODISCARD attn_status srv_request_read_options(srv_request *r, attn_error *err);
 ATTN_NODISCARD attn_status srv_request_check_ranges(srv_request *r, attn_error *err);
 
+/* Holds a mask's dimensions against [B,H,T,S]; axis[i] says which of the four dimension i is. A dimension of 1 is
+ * broadcast: stride 0. */
+ATTN_NODISCARD attn_status srv_request_broadcast(const char *name, const srv_array *a,
+                                                 const int *axis, const size_t *full,
+                                                 size_t *stride, attn_error *err);
+
+/* For encode.c: a choice among names, its index; and an optional boolean. */
+ATTN_NODISCARD attn_status srv_request_choice(const attn_json *v, const char *pointer,
+                                              const char *const *names, size_t n, size_t *out,
+                                              attn_error *err);
+ATTN_NODISCARD attn_status srv_request_bool(const srv_request *r, srv_field_name field,
+                                            const char *pointer, bool *out, attn_error *err);
+/* Different integers in 0 .. most, a list of at most most + 1; *out is malloc()ed. */
+ATTN_NODISCARD attn_status srv_request_indices(const attn_json *v, const char *pointer, size_t most,
+                                               size_t **out, size_t *n, attn_error *err);
+
 #endif

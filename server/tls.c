@@ -108,11 +108,11 @@ attn_status srv_identity_load(srv_identity **out, const char *certificate_file,
                               const char *key_file, attn_error *err)
 {
     srv_identity *id = calloc(1, sizeof *id);
-    attn_status rc =
-        id != NULL ? ATTN_OK : attn_fail(err, ATTN_ENOMEM, "%s: no memory", certificate_file);
 
-    if (rc == ATTN_OK)
-        rc = read_chain(id, certificate_file, err);
+    *out = NULL;
+    if (id == NULL)
+        return attn_fail(err, ATTN_ENOMEM, "%s: no memory", certificate_file);
+    attn_status rc = read_chain(id, certificate_file, err);
     if (rc == ATTN_OK)
         rc = read_key(id, key_file, err);
     if (rc == ATTN_OK && !belong_together(id))

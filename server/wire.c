@@ -16,6 +16,7 @@ const srv_media srv_sdpa_media = {srv_body_types, SRV_BODY_NPY, CODINGS,
                                   answer_types,   SRV_FORMATS,  CODINGS};
 const srv_media srv_estimate_media = {srv_body_types, 1, CODINGS,
                                       answer_types,   1, 1u << SRV_IDENTITY};
+const srv_media srv_json_media = {srv_body_types, 1, CODINGS, answer_types, 1, CODINGS};
 
 static attn_status open_body(srv_wire *w, const srv_exchange *x, srv_request *r, srv_query *query,
                              attn_error *err)

@@ -8,8 +8,8 @@
 #include "server/http.h"
 #include "server/picture.h"
 
-/* Of the three routes. */
-extern const srv_media srv_attention_media, srv_sdpa_media, srv_estimate_media;
+/* Of the routes; the last one is of those that speak JSON alone. */
+extern const srv_media srv_attention_media, srv_sdpa_media, srv_estimate_media, srv_json_media;
 
 typedef struct {
     srv_coding coding;

@@ -28,11 +28,17 @@ home jansson.h 'core/json.c'
 home zip.h 'core/npz.c'
 home zlib.h 'server/(inflate|deflate).c'
 home png.h 'server/png.c'
+home utf8proc.h 'core/unicode.c'
 home 'gnutls/[a-z0-9]*.h' 'server/(keys|tls).c'
 home immintrin.h 'core/kern_[a-z0-9]*.c|core/[a-z0-9]*_wide.c'
 home arm_neon.h 'core/kern_[a-z0-9]*.c'
 find core config server tests -name '*.[ch]' -printf '%f\n' | sort | uniq -d | grep . && say "file names are unique in the tree"
-grep -nE '\b(alloca|sprintf|strcpy|strcat|gets|system|popen)\(' core/*.c config/*.c server/*.c && say "unsafe call"
+# Every pitfall has its tests, and these are there.
+[ "$(grep -cE '^\| [A-F][0-9]{2} \|' tests/PITFALLS.md)" = 98 ] || say "tests/PITFALLS.md does not hold 98 codes"
+for name in $(sed '/^|/!d' tests/PITFALLS.md | grep -oE '`[A-Za-z0-9_]+`' | tr -d '`' | sort -u); do
+    grep -rqwE "$name" tests --include='*.c' --include='*.mjs' --include='*.py' || say "tests/PITFALLS.md names $name, which is no test"
+done
+grep -nE '\b(alloca|sprintf|strcpy|strcat|gets|system|popen|fork|vfork|posix_spawnp?)\(' core/*.c config/*.c server/*.c && say "unsafe call"
 
 for cc in gcc clang; do
     make --no-print-directory -j"$(nproc)" -s VARIANT="build-lint-$cc" CC=$cc WERROR=-Werror CFLAGS='-O2 -g' tests || say "$cc warns"
@@ -42,7 +48,7 @@ if command -v aarch64-linux-gnu-gcc >/dev/null; then
 else
     echo "skipped: arm64: aarch64-linux-gnu-gcc is not installed"
 fi
-flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip zlib libpng gnutls cmocka libcurl)
+flags=$(pkg-config --cflags libmicrohttpd jansson openblas libzip zlib libpng gnutls libutf8proc cmocka libcurl)
 gcc -U__BYTE_ORDER__ -D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__ -std=c11 -D_GNU_SOURCE -I. -fsyntax-only core/tensor.c 2>&1 |
     grep -q 'stored tensors are copied as they are' || say "big-endian processors are not refused"
 for h in core/*.h config/*.h server/*.h; do

@@ -12,6 +12,10 @@ export interface MaskRule {
     shift?: number;
     /** 1 = the key may be seen. */
     keys?: ArrayLike<number> | null;
+    /** Queries from here on see nothing. */
+    length?: number;
+    /** 1 = may attend, besides: over queries x keys or heads x queries x keys. */
+    cells?: ArrayLike<number> | null;
 }
 
 export interface AttentionData {

@@ -38,7 +38,8 @@ export function paintCells(ctx, levels, colours, v, box, dpr = 1) {
         for (let c = c0; c < c1; c += stepX) out[k++] = colours[bits[row + c] >>> 15];
     }
     const image = new ImageData(new Uint8ClampedArray(out.buffer, 0, nc * nr * 4), nc, nr);
-    scratch.canvas.getContext('2d').putImageData(image, 0, 0);
+    const g = scratch.canvas.getContext('2d', { willReadFrequently: true }); // pixels stay where they are made
+    g.putImageData(image, 0, 0);
     ctx.imageSmoothingEnabled = false;
     ctx.drawImage(scratch.canvas, 0, 0, nc, nr, box.x + c0 * w - v.x * v.sx, box.y + r0 * high - v.y * v.sy,
         nc * stepX * w, nr * stepY * high);

@@ -21,7 +21,7 @@ export const THEME = `
   --line: CanvasText; --accent: Highlight; --on: HighlightText; } }
 * { box-sizing: border-box; }
 [hidden] { display: none !important; }
-.bar { display: flex; flex-wrap: wrap; gap: 8px 12px; align-items: center; }
+.bar { display: flex; flex-wrap: wrap; gap: 8px 10px; align-items: center; }
 .grow { flex: 1; }
 button, select, summary, textarea, input:not([type=checkbox]) { font: inherit; color: var(--text);
   background: var(--ground); border: 1px solid var(--line); border-radius: 8px; padding: 3px 10px;
@@ -45,12 +45,12 @@ export const STYLE = `
 :host { display: flex; flex-direction: column; gap: 10px; min-height: 420px; box-sizing: border-box; }
 :host([hidden]), :host([controls=none]) .bar { display: none; }
 .tabs { display: flex; border: 1px solid var(--line); border-radius: 8px; overflow: hidden; }
-.tabs button { border: 0; border-radius: 0; padding: 4px 13px; }
+.tabs button { border: 0; border-radius: 0; padding: 4px 11px; }
 .tabs button + button { border-inline-start: 1px solid var(--line); }
 .tabs button[aria-selected=true] { background: var(--accent); color: var(--on); }
 .tabs button:focus-visible { outline: 2px solid; outline-offset: -5px; }
 select { max-width: 150px; }
-.bar .bar select { max-width: 88px; }
+.bar .bar select { max-width: 100px; }
 details { position: relative; }
 summary { list-style: none; display: flex; align-items: center; user-select: none; }
 summary::-webkit-details-marker { display: none; }
@@ -150,7 +150,6 @@ kbd { font-family: inherit; border: 1px solid var(--line); border-radius: 4px; p
   .stage[data-compare=side] .pane.b { inset: 50% 0 0; }
   .side { overflow: visible; }
   .preview { display: none; }
-  .tabs button { padding: 4px 10px; }
   .menu { inset-inline: 0 auto; }
   .grid, .grid.few { grid-template-columns: repeat(auto-fill, minmax(96px, 1fr)); }
 }

@@ -21,7 +21,7 @@ static void free_all(void)
     attn_pool_free(pool);
 }
 
-attn_model *answering_model(void)
+const attn_model *answering_model(void)
 {
     attn_layer **layers = NULL;
     size_t n = 0;

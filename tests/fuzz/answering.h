@@ -7,7 +7,7 @@
 #include "server/request.h"
 
 /* The demo model and a pool of one thread, made by the first call. */
-attn_model *answering_model(void);
+const attn_model *answering_model(void);
 attn_pool *answering_pool(void);
 
 /* Admits and computes a request that was parsed and reads its answer, *n bytes, for free(). NULL: *err, or, with

@@ -29,8 +29,6 @@ enum {
 
 static srv_app app;
 static srv_http *http;
-static srv_served served;
-static srv_model_stats stats;
 static srv_route_table table;
 
 static void observe(void *arg, const srv_outcome *outcome)
@@ -42,12 +40,14 @@ static void observe(void *arg, const srv_outcome *outcome)
 static void start(void)
 {
     static const char *const listen[] = {"127.0.0.1:0"}, *const origins[] = {"http://a"};
+    static const atomic_bool never = false;
     static const srv_metrics_label build[] = {{"version", "fuzz"}};
     attn_error err = {0};
 
-    served = (srv_served){.model = answering_model(), .stats = &stats};
-    FUZZ_CHECK(srv_examples_demo(&served.examples, NULL) == ATTN_OK);
-    app = (srv_app){.models = &served, .num_models = 1, .workers = 1, .request_timeout_ms = 5000};
+    (void)answering_model(); /* chooses the kernels */
+    app = (srv_app){.workers = 1, .request_timeout_ms = 5000};
+    FUZZ_CHECK(srv_models_new(&app.models, NULL, 0, &never, NULL) == ATTN_OK);
+    FUZZ_CHECK(srv_models_start(app.models, NULL) == ATTN_OK);
     attn_budget_init(&app.budget, MEMORY);
     FUZZ_CHECK(srv_infer_start(&app.infer, answering_pool(), 16, NULL) == ATTN_OK);
     srv_routes(&table,
@@ -55,7 +55,6 @@ static void start(void)
     const srv_metrics_options metrics = {.routes = table.routes,
                                          .num_routes = table.n,
                                          .budget = &app.budget,
-                                         .models = 1,
                                          .compute_threads = 1,
                                          .build = build,
                                          .num_build = 1};
@@ -86,7 +85,7 @@ static void stop(void)
     srv_http_free(http);
     srv_infer_free(app.infer);
     srv_metrics_free(app.metrics);
-    srv_examples_free(served.examples);
+    srv_models_free(app.models);
 }
 
 /* --- the client ------------------------------------------------------------------------------- */

@@ -308,3 +308,49 @@ for i, c in enumerate(conversations):
     seed("http", bytes([0]) + c)
     if i % 3 == 0:
         seed("http", bytes([1 + 40 * (i % 5)]) + c)
+
+# --- tokenisers -------------------------------------------------------------------------------------------------------
+
+
+def byte_letters():
+    """The letter that stands for each byte in byte-level BPE."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = iter(range(256, 512))
+    return [chr(b if b in plain else next(rest)) for b in range(256)]
+
+
+letters = "abcdefghinorst"
+specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+added = [{"id": i, "content": t, "single_word": False, "lstrip": t == "[MASK]", "rstrip": False, "normalized": False, "special": True}
+         for i, t in enumerate(specials)]
+pieces = specials + list(letters) + ["##" + c for c in letters] + ["the", "##ing", "on", "##s", ",", "é", "中"]
+template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                                                     {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {t: {"id": t, "ids": [specials.index(t)], "tokens": [t]} for t in ("[CLS]", "[SEP]")}}
+wordpiece = {"version": "1.0", "added_tokens": added,
+             "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
+             "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": template, "decoder": None,
+             "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                       "vocab": {t: i for i, t in enumerate(pieces)}}}
+vocab = {c: i for i, c in enumerate(byte_letters())}
+for t in ("th", "the", "Ġthe", "in", "ing", "on"):
+    vocab[t] = len(vocab)
+bpe = {"added_tokens": [], "normalizer": {"type": "NFC"},
+       "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+       "post_processor": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False},
+       "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                 "fuse_unk": False, "byte_fallback": False, "vocab": vocab, "merges": ["t h", "th e", "Ġ the", "i n", "in g", "o n"]}}
+unigram = {"added_tokens": [{"id": 0, "content": "<s>", "special": True, "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}],
+           "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+                                                              {"type": "Strip", "strip_left": True, "strip_right": False}]},
+           "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
+           "post_processor": {"type": "RobertaProcessing", "sep": ["<s>", 0], "cls": ["<s>", 0], "trim_offsets": True, "add_prefix_space": True},
+           "model": {"type": "Unigram", "unk_id": 1, "byte_fallback": False,
+                     "vocab": [["<s>", 0.0], ["<unk>", 0.0], ["▁the", -2.5], ["▁", -3.0], ["ing", -3.5], *[[c, -5.0 - i / 8] for i, c in enumerate(letters)]]}}
+texts = ["the singing, on the inn", "Thé  SINGS [MASK] 中文 \u00c0\u0301 it's 1,234", "\U0001f469\u200d\U0001f680 \t\x00 e\u0301\u00a0x", "", "a" * 120]
+for i, t in enumerate(texts):
+    for kind in (wordpiece, bpe, unigram):
+        seed("tokenizer", bytes([4 * (i * 3)]) + json.dumps(kind, ensure_ascii=False).encode() + b"\n--\n" + t.encode() + b"\n--\n" + texts[0].encode())
+    seed("tokenizer", bytes([1 + 16]) + "\n".join(pieces).encode() + b'\n--\n{"do_lower_case":true,"model_max_length":9}\n--\n' + t.encode())
+    seed("tokenizer", bytes([2]) + json.dumps(vocab).encode() + "\n--\n#version: 0.2\nt h\nth e\nĠ the\ni n\nin g\n--\n".encode() + t.encode())

@@ -31,7 +31,7 @@ static int start(void **state)
     if (scratch_setup(state) != 0)
         return -1;
     daemon_ = daemon_start(COMMAND("serve", "--set", "cors.allow_origins=" PAGE "," OTHER, "--set",
-                                   "server.max_body=1MiB"));
+                                   "server.max_body=1MiB", "--set", "memory.budget=8MiB"));
     return 0;
 }
 
@@ -133,9 +133,9 @@ static void every_answer_names_the_origin(void **state)
 static void answers_in_pieces_name_the_origin(void **state)
 {
     (void)state;
-    enum { TOKENS = 1500, TEXT = TOKENS * 16 * 2 / 3 * 4 }; /* of zeros as float16 in base64 */
+    enum { TOKENS = 750, TEXT = TOKENS * 16 * 2 / 3 * 4 }; /* of zeros as float16 in base64 */
     static const char head[] =
-        "{\"inputs_embeds\":{\"shape\":[1500,16],\"dtype\":\"float16\",\"data\":\"";
+        "{\"inputs_embeds\":{\"shape\":[750,16],\"dtype\":\"float16\",\"data\":\"";
     static const char tail[] = "\"},\"return_attentions\":true,\"encoding_format\":\"base64\"}";
     char *body = malloc(sizeof head + TEXT + sizeof tail);
     raw_conn c;
@@ -151,7 +151,7 @@ static void answers_in_pieces_name_the_origin(void **state)
     assert_true(raw_send(&c, body, strlen(body)));
     raw_answer a = raw_read(&c, false, 30000);
     assert_int_equal(a.status, 200);
-    assert_true(a.chunked && a.complete && a.body_bytes > (size_t)16 << 20);
+    assert_true(a.chunked && a.complete && a.body_bytes > (size_t)4 << 20);
     assert_allowed(&a, PAGE);
     const char *vary = raw_header(&a, "Vary");
     assert_true(lists(vary, "Origin") && lists(vary, "Accept") && lists(vary, "Accept-Encoding"));
@@ -330,6 +330,9 @@ static void every_path_stands_below_the_prefix(void **state)
         command_free(&c);
     }
     command_refuse(COMMAND("healthcheck", "--url", daemon_url(d)), 1, COMMAND("404"));
+    test_command own = command_succeed(COMMAND("healthcheck", "--listen", daemon_url(d) + 7,
+                                               "--set", "server.base_path=/team/attnd"));
+    command_free(&own);
     daemon_stop(d);
 }
 
@@ -400,6 +403,11 @@ static void allowed_hosts_replace_those_of_loopback(void **state)
     assert_int_equal(a.status, 403);
     assert_non_null(strstr(a.body, "host_not_allowed"));
     raw_free(&a);
+    test_command own =
+        command_succeed(COMMAND("healthcheck", "--listen", daemon_url(d) + 7, "--set",
+                                "server.allowed_hosts=[\"api.example.org\"]"));
+    command_free(&own);
+    command_refuse(COMMAND("healthcheck", "--listen", daemon_url(d) + 7), 1, COMMAND("403"));
     daemon_stop(d);
 }
 

@@ -61,6 +61,11 @@ static void a_unix_socket_is_served_and_removed(void **state)
     char below[220];
     (void)snprintf(below, sizeof below, "%s:/nowhere", listen);
     command_refuse(COMMAND("healthcheck", "--url", below), 1, COMMAND("404"));
+    assert_int_equal(setenv("ATTND_SERVER_LISTEN", listen, 1), 0);
+    c = command_succeed(COMMAND("healthcheck"));
+    command_free(&c);
+    assert_int_equal(unsetenv("ATTND_SERVER_LISTEN"), 0);
+    command_refuse(COMMAND("healthcheck", "--listen", "127.0.0.1:0"), 1, COMMAND("--url"));
     daemon_stop(d);
     assert_int_not_equal(access(scratch_path("a.sock"), F_OK), 0);
 }

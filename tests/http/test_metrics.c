@@ -157,6 +157,43 @@ static void exactly_the_metrics_of_the_contract_are_there(void **state)
     daemon_stop(d);
 }
 
+static void promtool_has_nothing_to_say(void **state)
+{
+    static const char *const places[] = {"promtool", "build/promtool/usr/bin/promtool"};
+    const char *promtool = NULL;
+    (void)state;
+
+    for (size_t i = 0; i < 2 && promtool == NULL; i++) {
+        char *look = st_path("command -v %s >/dev/null", places[i]);
+        promtool = system(look) == 0 ? places[i] : NULL;
+        free(look);
+    }
+    if (promtool == NULL) {
+        printf("skipped: promtool: it is neither installed nor could prometheus be downloaded\n");
+        skip();
+    }
+    test_daemon *d = serve("memory.budget=64MiB");
+    char *dir = st_temp_dir(), *file = st_path("%s/metrics", dir);
+    post(d, INFLIGHT_SDPA, SMALL, 200);
+    post(d, INFLIGHT_SDPA, "{}", 400);
+    test_reply r = daemon_request(d, "GET", "/metrics", NULL, NULL, 0);
+    assert_int_equal(r.status, 200);
+    st_write_text(file, r.body);
+    char *check = st_path("%s check metrics --extended <%s >%s/said 2>&1", promtool, file, dir);
+    if (system(check) != 0) {
+        char *show = st_path("cat %s/said", dir);
+        fflush(stdout);
+        (void)!system(show);
+        free(show);
+        fail_msg("promtool finds fault with the metrics");
+    }
+    free(check);
+    reply_free(&r);
+    daemon_stop(d);
+    free(file);
+    st_remove_dir(dir);
+}
+
 static void the_process_is_the_daemon(void **state)
 {
     test_daemon *d = serve(NULL);
@@ -668,6 +705,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exactly_the_metrics_of_the_contract_are_there),
+        cmocka_unit_test(promtool_has_nothing_to_say),
         cmocka_unit_test(the_process_is_the_daemon),
         cmocka_unit_test(head_is_get_without_its_body),
         cmocka_unit_test(switched_off_there_is_nothing),

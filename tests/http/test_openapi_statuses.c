@@ -8,6 +8,7 @@
 #include "tests/schema.h"
 #include "tests/scratch.h"
 #include "tests/st.h"
+#include "tests/tiny_encoder.h"
 #include "tests/oip_wire.h"
 
 #include <setjmp.h>
@@ -43,14 +44,40 @@ static bool is_of_viewer(const char *path)
     return strcmp(path, "/") == 0 || strncmp(path, "/ui/", 4) == 0;
 }
 
+static char *demo_, *minilm_; /* what --model takes */
+
+/* With the demo model and an encoder, named as the document's examples name them. */
+static test_daemon *serve(const char *const *options)
+{
+    const char *args[16] = {"serve", "--model", demo_, "--model", minilm_};
+    size_t n = 5;
+
+    while (*options != NULL) {
+        assert_true(n < 15);
+        args[n++] = *options++;
+    }
+    return daemon_start(args);
+}
+
+static bool is_of_encoder(const operation *o)
+{
+    return strstr(o->path, "/enc") != NULL || strstr(o->path, "/embed") != NULL;
+}
+
 static int start(void **state)
 {
-    test_daemon *d = daemon_start(COMMAND("serve"));
     const char *path, *method;
     json_t *item, *one;
 
     if (scratch_setup(state) != 0)
         return -1;
+    char *err = NULL;
+    assert_int_equal(daemon_run(COMMAND("demo", scratch_path("demo")), NULL, &err), 0);
+    free(err);
+    demo_ = st_path("demo=%s", scratch_path("demo"));
+    tiny_encoder_write(scratch_path("minilm"), 1, 1, NULL);
+    minilm_ = st_path("minilm=%s", scratch_path("minilm"));
+    test_daemon *d = serve(COMMAND(NULL));
     document_ = described_document(d);
     daemon_stop(d);
     json_object_foreach(json_object_get(document_, "paths"), path, item)
@@ -75,6 +102,8 @@ static int start(void **state)
 static int stop(void **state)
 {
     json_decref(document_);
+    free(demo_);
+    free(minilm_);
     return scratch_teardown(state);
 }
 
@@ -147,10 +176,13 @@ static const char *disagreeing(const operation *o)
 {
     return is_oip(o) ? "{\"inputs\":[{\"name\":\"hidden_states\",\"datatype\":\"FP32\","
                        "\"shape\":[1,1,1],\"data\":[1]}]}"
-           : strstr(o->path, "scaled") != NULL   ? "{\"query\":[[[[1]]]],\"key\":[[[[1]]]],"
-                                                   "\"value\":[[[[1]]]],\"lengths\":[5]}"
-           : strstr(o->path, "estimate") != NULL ? "{\"shape\":[1,1,1]}"
-                                                 : "{\"inputs_embeds\":[[1]]}";
+           : strstr(o->path, "scaled") != NULL    ? "{\"query\":[[[[1]]]],\"key\":[[[[1]]]],"
+                                                    "\"value\":[[[[1]]]],\"lengths\":[5]}"
+           : strstr(o->path, "/encode") != NULL   ? "{\"input_ids\":[[99]]}"
+           : strstr(o->path, "/v1/embed") != NULL ? "{\"input\":\"a\",\"dimensions\":3}"
+           : strstr(o->path, "/embed") != NULL    ? "{\"inputs\":\"a\",\"prompt_name\":\"p\"}"
+           : strstr(o->path, "estimate") != NULL  ? "{\"shape\":[1,1,1]}"
+                                                  : "{\"inputs_embeds\":[[1]]}";
 }
 
 static void provoke_get(const test_daemon *d, operation *o)
@@ -230,7 +262,7 @@ static void provoke_keys(void)
 {
     char option[300];
     (void)snprintf(option, sizeof option, "auth.keys_file=%s", scratch_write("keys", "k", 1));
-    test_daemon *d = daemon_start(COMMAND("serve", "--set", option));
+    test_daemon *d = serve(COMMAND("--set", option));
     for (size_t i = 0; i < num_operations; i++) {
         operation *o = &operations[i];
         raw_answer a = ask(d, o, o->real, "", NULL);
@@ -246,7 +278,7 @@ static void provoke_keys(void)
 
 static void provoke_timeouts(void)
 {
-    test_daemon *d = daemon_start(COMMAND("serve", "--set", "server.header_timeout=500ms"));
+    test_daemon *d = serve(COMMAND("--set", "server.header_timeout=500ms"));
     static raw_conn c[MAX_OPERATIONS];
 
     for (size_t i = 0; i < num_operations; i++) {
@@ -302,18 +334,26 @@ static char *oip_zeros(const char *input, const char *member, size_t n)
 /* One request holds most of the memory, so that no other fits. */
 static void provoke_busy(void)
 {
-    test_daemon *d = daemon_start(COMMAND("serve", "--set", "memory.budget=8MiB"));
+    test_daemon *d = serve(COMMAND("--set", "memory.budget=8MiB"));
     char *body = biased((size_t)5 << 20),
          *oip = oip_zeros("attention_bias", "\"id\":\"1\"", 2 << 20);
     raw_conn holder;
+    static char input[45000 + 32], inputs[sizeof input]; /* a text is charged for 80 times */
 
+    (void)snprintf(input, sizeof input, "{\"input\":\"%045000d\"}", 0);
+    (void)snprintf(inputs, sizeof inputs, "{\"inputs\":\"%045000d\"}", 0);
     inflight_open(&holder, d);
     assert_true(inflight_post(&holder, INFLIGHT_SDPA, body, 1));
     usleep(100000);
     for (size_t i = 0; i < num_operations; i++) {
         if (!lists(&operations[i], 422))
             continue;
-        raw_answer a = described_post(d, operations[i].real, is_oip(&operations[i]) ? oip : body);
+        const operation *o = &operations[i];
+        raw_answer a =
+            described_post(d, o->real,
+                           is_oip(o)          ? oip
+                           : is_of_encoder(o) ? strstr(o->path, "/v1/embed") ? input : inputs
+                                              : body);
         see(&operations[i], &a, 503);
     }
     raw_close(&holder);
@@ -322,10 +362,25 @@ static void provoke_busy(void)
     free(oip);
 }
 
+/* More sequences than an encoder computes in a millisecond. */
+static char *encoder_work(void)
+{
+    enum { SEQUENCES = 20000 };
+    static const char one[] = "[2,5,6,7,8,9,10,11,3],";
+    char *text = malloc(SEQUENCES * sizeof one + 64), *at = text;
+
+    assert_non_null(text);
+    at += sprintf(at, "{\"timeout_ms\":1,\"input_ids\":[");
+    for (int i = 0; i < SEQUENCES; i++)
+        at += sprintf(at, "%s", one);
+    (void)sprintf(at - 1, "]}");
+    return text;
+}
+
 static void provoke_deadlines(void)
 {
     enum { TOKENS = 20000, D = 16 };
-    test_daemon *d = daemon_start(COMMAND("serve", "--set", "compute.threads=1"));
+    test_daemon *d = serve(COMMAND("--set", "compute.threads=1"));
     double *x = calloc((size_t)TOKENS * D, sizeof *x);
     char *heavy = inflight_heavy(65536, 1);
     test_body b;
@@ -348,6 +403,11 @@ static void provoke_deadlines(void)
         see(&operations[i], &a, 504);
     }
     free(oip);
+    o = operation_of("/v1/models/{model}/encode");
+    char *texts = encoder_work();
+    a = described_post(d, o->real, texts);
+    see(o, &a, 504);
+    free(texts);
     body_free(&b);
     daemon_stop(d);
     free(heavy);
@@ -362,7 +422,7 @@ static bool says_ready(const operation *o)
 
 static void provoke_draining(void)
 {
-    test_daemon *d = daemon_start(COMMAND("serve", "--set", "compute.threads=1"));
+    test_daemon *d = serve(COMMAND("--set", "compute.threads=1"));
     char *heavy = inflight_heavy(20000, 0);
     static raw_conn working, asking[MAX_OPERATIONS];
 
@@ -398,7 +458,7 @@ static bool loads(const operation *o)
 
 static bool needs_weights(const operation *o)
 {
-    return strstr(o->path, "{model}") != NULL && !loads(o);
+    return strstr(o->path, "{model}") != NULL && !loads(o) && !is_of_encoder(o);
 }
 
 /* Two loads at once, one of which is refused. */
@@ -456,6 +516,11 @@ static void provoke_loads(void)
     see(load, &a, 403);
     a = described_post(d, unload->real, "{}");
     see(unload, &a, 403);
+    /* This one has no encoder either. */
+    a = described_post(d, "/embed", "{\"inputs\":\"a\"}");
+    see(operation_of("/embed"), &a, 404);
+    a = described_post(d, "/v1/embeddings", "{\"input\":\"a\",\"model\":\"minilm\"}");
+    see(operation_of("/v1/embeddings"), &a, 404);
     daemon_stop(d);
     free(argument);
     free(config);
@@ -470,6 +535,8 @@ static bool cannot_be_provoked(const operation *o, int status)
 {
     if (status == 500)
         return strstr(o->path, "/load") == NULL;
+    if (status == 504) /* bodies that name no deadline have the daemon's */
+        return strstr(o->path, "/embed") != NULL;
     return status == 503 && !says_ready(o) && !lists(o, 422) && !needs_weights(o);
 }
 
@@ -484,7 +551,7 @@ static bool was_seen(const operation *o, int status)
 
 static void every_listed_status_is_given_and_no_other(void **state)
 {
-    test_daemon *d = daemon_start(COMMAND("serve", "--set", "admin.enabled=true"));
+    test_daemon *d = serve(COMMAND("--set", "admin.enabled=true"));
     (void)state;
 
     provoke_by_request(d); /* a status that is not listed fails right there */

@@ -209,7 +209,7 @@ typedef struct {
     char *numbers[2]; /* of either set */
     pthread_t thread;
     atomic_bool *stop;
-    size_t answers[2];
+    atomic_size_t answers[2];
     char wrong[256]; /* what was; "" = nothing */
 } client;
 
@@ -230,7 +230,7 @@ static void *run(void *arg)
             (void)snprintf(c->wrong, sizeof c->wrong, "status %d, %scomplete, %.180s", a.status,
                            a.complete ? "" : "not ", a.body != NULL ? a.body : "nothing");
         else
-            c->answers[which]++;
+            atomic_fetch_add(&c->answers[which], 1);
         free(text);
         raw_free(&a);
     }
@@ -248,7 +248,7 @@ static double now_s(void)
 static void every_answer_belongs_wholly_to_one_set_of_weights(void **state)
 {
     const char *seconds = getenv("RELOAD_SECONDS");
-    double until = now_s() + (seconds != NULL ? atof(seconds) : 4);
+    double until = now_s() + (seconds != NULL ? atof(seconds) : 4), at_last = until + 120;
     char *set[2] = {folder("a", &small, 1), folder("b", &small, 2)};
     char *broken = damaged("broken", &small);
     char *json[KINDS] = {request(1, 3, 64, false), request(5, 40, 64, true),
@@ -272,7 +272,7 @@ static void every_answer_belongs_wholly_to_one_set_of_weights(void **state)
         assert_string_not_equal(c[i].numbers[0], c[i].numbers[1]);
         assert_int_equal(pthread_create(&c[i].thread, NULL, run, &c[i]), 0);
     }
-    for (size_t turn = 0; now_s() < until; turn++) {
+    for (size_t turn = 0; now_s() < until || (turn < 20 && now_s() < at_last); turn++) {
         if (turn % 8 == 7) {
             serve_this(broken);
             post(d, LOAD, 500, "load_failed");
@@ -295,8 +295,8 @@ static void every_answer_belongs_wholly_to_one_set_of_weights(void **state)
         assert_int_equal(pthread_join(c[i].thread, NULL), 0);
         if (c[i].wrong[0] != '\0')
             fail_msg("client %zu: %s", i, c[i].wrong);
-        answers[0] += c[i].answers[0];
-        answers[1] += c[i].answers[1];
+        answers[0] += atomic_load(&c[i].answers[0]);
+        answers[1] += atomic_load(&c[i].answers[1]);
         free(c[i].numbers[0]);
         free(c[i].numbers[1]);
     }
@@ -515,6 +515,13 @@ static void a_model_is_loaded_as_it_is_configured(void **state)
     assert_int_equal(r.status, 200);
     reply_free(&r);
     post(d, "/v2/repository/models/n/load", 404, "model_not_found");
+    r = daemon_request(d, "POST", UNLOAD, COMMAND("Sec-Fetch-Site: cross-site"), NULL, 0);
+    assert_int_equal(r.status, 403);
+    assert_non_null(strstr(r.body, "\"code\":\"cross_site\""));
+    reply_free(&r);
+    r = daemon_request(d, "POST", UNLOAD, COMMAND("Sec-Fetch-Site: same-origin"), NULL, 0);
+    assert_int_equal(r.status, 200);
+    reply_free(&r);
     assert_true(metric(d, SUCCESSES) == 1);
     daemon_stop(d);
     free(good);

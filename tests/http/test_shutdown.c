@@ -104,9 +104,36 @@ static void what_runs_is_answered_first(void **state)
     free(heavy);
 }
 
-/* A request that is still being sent keeps the daemon draining. */
 #define SMALL "{\"query\":[[[[1]]]],\"key\":[[[[1]]]],\"value\":[[[[1]]]]}"
 
+/* The system takes connections and bytes for a daemon before it knows of them; here while it stands still. */
+static void what_was_sent_before_the_signal_is_answered(void **state)
+{
+    enum { KEPT = 8, NEW = 500 };
+    test_daemon *d = daemon_start(COMMAND("serve", "--set", "queue.max_requests=1000"));
+    raw_conn c[KEPT + NEW];
+    (void)state;
+
+    for (size_t i = 0; i < KEPT; i++)
+        inflight_open(&c[i], d);
+    kill(daemon_pid(d), SIGSTOP);
+    for (size_t i = KEPT; i < KEPT + NEW; i++)
+        raw_open(&c[i], daemon_url(d));
+    for (size_t i = 0; i < KEPT + NEW; i++)
+        assert_true(inflight_post(&c[i], INFLIGHT_SDPA, SMALL, 0));
+    kill(daemon_pid(d), SIGTERM);
+    kill(daemon_pid(d), SIGCONT);
+    for (size_t i = 0; i < KEPT + NEW; i++) {
+        raw_answer a = raw_read(&c[i], false, AT_LAST_MS);
+        if (a.status != 200)
+            fail_msg("connection %zu of %d: status %d", i, KEPT + NEW, a.status);
+        raw_free(&a);
+        raw_close(&c[i]);
+    }
+    assert_int_equal(daemon_wait(d, AT_LAST_MS, NULL), 0);
+}
+
+/* A request that is still being sent keeps the daemon draining. */
 static void a_draining_daemon_is_not_ready(void **state)
 {
     test_daemon *d = daemon_start(COMMAND("serve"));
@@ -246,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_idle_daemon_ends_at_once),
         cmocka_unit_test(what_runs_is_answered_first),
+        cmocka_unit_test(what_was_sent_before_the_signal_is_answered),
         cmocka_unit_test(a_draining_daemon_is_not_ready),
         cmocka_unit_test(a_second_signal_ends_it_at_once),
         cmocka_unit_test(the_timeout_cancels_what_still_runs),

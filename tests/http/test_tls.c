@@ -198,9 +198,9 @@ static long curl_status(const char *url, const char *path, const char *body, lon
 
 static char *body_with_maps(void)
 {
-    enum { TOKENS = 1500, TEXT = TOKENS * 16 * 2 / 3 * 4 }; /* of zeros as float16 in base64 */
+    enum { TOKENS = 750, TEXT = TOKENS * 16 * 2 / 3 * 4 }; /* of zeros as float16 in base64 */
     static const char head[] =
-        "{\"inputs_embeds\":{\"shape\":[1500,16],\"dtype\":\"float16\",\"data\":\"";
+        "{\"inputs_embeds\":{\"shape\":[750,16],\"dtype\":\"float16\",\"data\":\"";
     static const char tail[] = "\"},\"return_attentions\":true,\"encoding_format\":\"base64\"}";
     char *body = malloc(sizeof head + TEXT + sizeof tail);
     assert_non_null(body);
@@ -216,9 +216,9 @@ static void the_daemon_speaks_https_only(void **state)
     char local[200], url[64];
     size_t bytes = 0, streamed = 0;
     (void)snprintf(local, sizeof local, "unix:%s", scratch_path("tls.sock"));
-    test_daemon *d =
-        daemon_start(COMMAND("serve", "--listen", "127.0.0.1:0", "--listen", local, "--set",
-                             certificate_option("one"), "--set", certificate_key_option("one")));
+    test_daemon *d = daemon_start(COMMAND(
+        "serve", "--listen", "127.0.0.1:0", "--listen", local, "--set", certificate_option("one"),
+        "--set", certificate_key_option("one"), "--set", "memory.budget=8MiB"));
     assert_memory_equal(daemon_url(d), "https://127.0.0.1:", 18);
     (void)snprintf(url, sizeof url, "%s", daemon_url(d));
     assert_int_equal(curl_status(url, "/v1/models", NULL, CURL_SSLVERSION_DEFAULT, &bytes), 200);
@@ -259,6 +259,10 @@ static void the_daemon_speaks_https_only(void **state)
     test_command ok = command_succeed(COMMAND("healthcheck", "--url", url, "--insecure"));
     command_free(&ok);
     ok = command_succeed(COMMAND("healthcheck", "--url", local));
+    command_free(&ok);
+    ok =
+        command_succeed(COMMAND("healthcheck", "--listen", url + 8, "--set",
+                                certificate_option("one"), "--set", certificate_key_option("one")));
     command_free(&ok);
     command_refuse(COMMAND("healthcheck", "--url", url), 1, COMMAND("trusted"));
     command_refuse(COMMAND("healthcheck", "--url", plain_url(url)), 1, COMMAND("no answer"));

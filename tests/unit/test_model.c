@@ -23,7 +23,7 @@ static attn_pool *pool;
 
 static attn_model *load(const char *path, const attn_json *layout, const int64_t *layers, size_t n)
 {
-    attn_model_options options = {"m", path, layout, layers, n};
+    attn_model_options options = {"m", path, layout, layers, n, NULL};
     attn_model *m = NULL;
     attn_error err = {0};
 
@@ -333,10 +333,10 @@ static void layers_can_be_chosen(void **state)
 
     static const int64_t bad[] = {4, -1, INT64_MIN};
     for (size_t i = 0; i < 3; i++) {
-        attn_error err = refusal(&(attn_model_options){"m", path, NULL, &bad[i], 1});
+        attn_error err = refusal(&(attn_model_options){"m", path, NULL, &bad[i], 1, NULL});
         assert_non_null(strstr(err.text, "layers 0 to 3"));
     }
-    attn_error err = refusal(&(attn_model_options){"m", path, NULL, bad, 0});
+    attn_error err = refusal(&(attn_model_options){"m", path, NULL, bad, 0, NULL});
     assert_non_null(strstr(err.text, "empty"));
     free(path);
 }
@@ -439,7 +439,7 @@ static void without_configuration_the_missing_number_is_named(void **state)
                                         "layers.0.wv.weight", "layers.0.wo.weight"};
     static const size_t columns[] = {2, 2, 2, 2};
     char *dir = small_folder(NULL, names, columns, 4);
-    attn_error err = refusal(&(attn_model_options){"m", dir, NULL, NULL, 0});
+    attn_error err = refusal(&(attn_model_options){"m", dir, NULL, NULL, 0, NULL});
     (void)state;
 
     assert_non_null(strstr(err.text, "config.json: there is no such file to say num_heads"));
@@ -470,7 +470,7 @@ static void keys_of_another_width_make_a_cross_layer(void **state)
 static void check_fault(const char *name)
 {
     char *path = st_path("%s/wrong/%s", root, name), *words = st_path("%s.txt", path);
-    attn_error err = refusal(&(attn_model_options){"m", path, NULL, NULL, 0});
+    attn_error err = refusal(&(attn_model_options){"m", path, NULL, NULL, 0, NULL});
     FILE *f = fopen(words, "r");
     char line[256];
 

@@ -81,13 +81,15 @@ test('a_react_page_gives_it_properties_and_hears_its_events', async () => {
     equal(await part(page, '.value').textContent(), '0.25');
     await part(page, '[role=application]').focus();
     await page.keyboard.press('ArrowRight');
-    equal(JSON.parse(await page.textContent('output')), { head: 0, query: 0, key: 1, value: 0.75 });
+    const heard = (cell) => page.waitForFunction((text) => document.querySelector('output').textContent === text, JSON.stringify(cell));
+    await heard({ head: 0, query: 0, key: 1, value: 0.75 });
     await page.click('#next');
+    await page.waitForFunction(() => document.querySelector('attention-map').data.shape[0] === 2);
     await settle(page);
     equal(await page.evaluate(() => document.querySelector('attention-map').data.shape), [2, 2, 2]);
     await part(page, '[role=application]').focus();
     await page.keyboard.press('ArrowDown');
-    equal(JSON.parse(await page.textContent('output')), { head: 1, query: 1, key: 1, value: 0.875 });
+    await heard({ head: 1, query: 1, key: 1, value: 0.875 });
     await quiet(page);
 });
 

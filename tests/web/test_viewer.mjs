@@ -103,8 +103,10 @@ test('every_view_draws_in_both_themes', async () => {
             const picture = await part(page, '.stage').screenshot({ path: path.join(pictures(), `${view}-${colorScheme}.png`) }), png = readPNG(picture), seen = new Set();
             for (let y = 2; y < png.height; y += 3) for (let x = 2; x < png.width; x += 3) seen.add(png.at(x, y).join());
             check(seen.size >= 5, `${view} has only ${seen.size} colours`);
+            check((await part(page, '[part=toolbar]').boundingBox()).height < 48, `the bar of ${view} is one line`);
         }
         await setState(page, { view: 'matrix', scale: 'head' });
+        await page.waitForTimeout(200); // buttons fade
         if (colorScheme === 'light') writeFileSync(path.join(BUILD, 'viewer.png'), smallPNG(await page.screenshot())); // README shows it
         await quiet(page);
     }
@@ -197,6 +199,36 @@ test('masked_cells_are_hatched_and_a_zero_is_not', async () => {
     await setState(page, { query: 3, key: 8 });
     check((await part(page, '.side').innerText()).includes('masked'), 'said in words');
     check((await part(page, '.legend').innerText()).includes('masked'), 'named in the legend');
+    await quiet(page);
+});
+
+test('cells_count_as_masked_where_the_daemon_masks_them', async () => {
+    const page = await viewer(address, CAT), { inputs_embeds } = await example(), T = 12;
+    const grid = (n, f) => Array.from({ length: n }, (_, i) => Array.from({ length: T }, (_, j) => f(i, j)));
+    const heads = (f) => Array.from({ length: 6 }, (_, h) => grid(T, (i, j) => f(h, i, j)));
+    const some = (h, i, j) => ((h * 5 + i * 3 + j) % 4 ? 1 : 0), minus = (i, j) => ((i + 2 * j) % 5 ? 0.5 : '-inf');
+    for (const more of [
+        { is_causal: true }, { window: { left: 2, right: 1 } }, { is_causal: true, causal_offset: 2, lengths: [9] },
+        { attention_mask: grid(1, (i, j) => (j > 3 ? 1 : 0)) }, { attention_mask: [grid(T, (i, j) => some(0, i, j))] },
+        { attention_mask: [heads(some)], is_causal: true }, { attention_mask: [[grid(T, (i, j) => some(1, i, j))]], window: { left: 4, right: -1 } },
+        { attention_bias: grid(T, minus) }, { attention_bias: heads((h, i, j) => minus(i + h, j)), lengths: [7] },
+        { attention_bias: grid(1, minus), attention_mask: [heads(some)] },
+    ]) {
+        const request = { inputs_embeds, ...more }, { body, text } = await attention({ ...request, return_attentions: { stage: 'masked' } });
+        check(body.attentions, text);
+        const wanted = body.attentions[0].flat(2).map((v) => v === null);
+        for (const layers of [1, 2]) { // all layers of an input have the same mask
+            const got = await page.evaluate(async ([given, layers]) => {
+                const { maskOf, pick } = await import('./ui/request.js'), { checkData, isMasked } = await import('./ui/data.js');
+                const mask = maskOf(pick(given, 0), null, 6), shape = layers > 1 ? [layers, 6, 12, 12] : [6, 12, 12], out = [];
+                const d = checkData({ shape, values: new Float32Array(layers * 6 * 144), mask });
+                for (let h = 0; h < layers * 6; h++) for (let i = 0; i < 12; i++) for (let j = 0; j < 12; j++) out.push(isMasked(d, h, i, j));
+                return out;
+            }, [request, layers]);
+            const real = more.lengths?.[0] ?? T, row = (k) => Math.floor(k / T) % T; // rows past the length are zeros there
+            equal(got.filter((v, k) => row(k) >= real ? !v : v !== wanted[k % wanted.length]).length, 0, JSON.stringify(more).slice(0, 80));
+        }
+    }
     await quiet(page);
 });
 
