@@ -27,11 +27,11 @@ typedef enum {
 
 typedef struct {
     size_t d_model, num_layers, num_heads;
-    size_t
-        embed_width; /* of word embeddings, also of given ones; ALBERT's are narrower than d_model */
+    /* Of word embeddings, stored or given; ALBERT's are narrower than d_model. */
+    size_t embed_width;
     size_t vocabulary; /* ids are 0 .. vocabulary - 1 */
-    size_t types; /* token types are 0 .. types - 1; 0 = the model has none, and all must be 0 */
-    size_t max_tokens; /* of a sequence with its special tokens: there are no positions for more */
+    size_t types;      /* token types are 0 .. types - 1; 0 = there are none, and all must be 0 */
+    size_t max_tokens; /* of a sequence, special ones included: there are no more positions */
     /* Where texts are cut: sentence-transformers' max_seq_length, else max_tokens. Then whether it puts texts in
      * lower case before all else. */
     size_t usual_tokens;

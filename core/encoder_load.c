@@ -115,6 +115,7 @@ typedef struct {
     const char *path;
     const attn_config *config;
     const family *family;
+    const atomic_bool *cancel;
     char prefix[NAME_SIZE]; /* of the model's names, "bert." */
     char *block;            /* where arrays are taken from; NULL: they are only counted */
     size_t used;
@@ -145,10 +146,11 @@ static attn_status need(const loader *l, const char *prefix, const char *module,
     const attn_tensor *t = find(l, prefix, module, end);
 
     *out = t;
-    if (t == NULL)
-        return attn_fail(err, ATTN_ENOTFOUND,
-                         "%s: no tensor \"%.120s%s%s\", wanted for the encoder", l->path, prefix,
-                         module, end);
+    if (t == NULL) {
+        (void)attn_fail(err, ATTN_ENOTFOUND, "%s: no tensor \"%.120s%s%s\", wanted for the encoder",
+                        l->path, prefix, module, end);
+        return ATTN_ENOTFOUND; /* said plainly: analyzers do not know what attn_fail() returns */
+    }
     size_t rank = columns == 0 ? 1 : 2;
     bool fits = t->rank == rank && t->count > 0 && (rows == SIZE_MAX || t->dim[0] == rows) &&
                 (rank == 1 || columns == SIZE_MAX || t->dim[1] == columns);
@@ -412,6 +414,8 @@ static attn_status read_feeds(loader *l, attn_error *err)
             e->layer[i].feed = e->layer[p->same_as].feed;
             continue;
         }
+        if (l->cancel != NULL && atomic_load(l->cancel))
+            return attn_fail(err, ATTN_ECANCELED, "%s: loading was given up", l->path);
         char prefix[NAME_SIZE];
         const char *end = strrchr(p->source, '.'); /* find_prefix() saw dots in it */
         (void)snprintf(prefix, sizeof prefix, "%.*s.", (int)(end - p->source), p->source);
@@ -454,9 +458,10 @@ static attn_status load(loader *l, const attn_layer *const *layers, attn_error *
 
 attn_status attn_encoder_load(attn_encoder **out, const attn_archive *a, const attn_plan *plan,
                               const char *path, const attn_config *config,
-                              const attn_layer *const *layers, attn_error *err)
+                              const attn_layer *const *layers, const atomic_bool *cancel,
+                              attn_error *err)
 {
-    loader l = {.archive = a, .plan = plan, .path = path, .config = config};
+    loader l = {.archive = a, .plan = plan, .path = path, .config = config, .cancel = cancel};
 
     *out = NULL;
     l.e = calloc(1, sizeof *l.e);

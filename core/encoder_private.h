@@ -52,12 +52,14 @@ struct attn_encoder {
     size_t bytes;
 };
 
-/* encoder_load.c: what surrounds `layers`, the attention layers of the plan, which the encoder borrows.
- * A status other than ENOMEM and EIO: there is no encoder, and err says why. */
+/* encoder_load.c: what surrounds `layers`, the attention layers of the plan, which the encoder borrows. ENOMEM, EIO and
+ * ECANCELED (`cancel`, which may be NULL, became true) are failures; with any other status there is no encoder, and
+ * err says why. */
 ATTN_NODISCARD attn_status attn_encoder_load(attn_encoder **out, const attn_archive *a,
                                              const attn_plan *plan, const char *path,
                                              const attn_config *config,
-                                             const attn_layer *const *layers, attn_error *err);
+                                             const attn_layer *const *layers,
+                                             const atomic_bool *cancel, attn_error *err);
 void attn_encoder_free(attn_encoder *e); /* takes NULL */
 
 /* encoder_pooling.c: what sentence-transformers has put beside the model, into e->info. */

@@ -93,9 +93,11 @@ static attn_status load_layers(attn_model *m, const attn_archive *a, const attn_
 
 /* What surrounds the layers, where all of them are there. Without it the model still has its layers. */
 static attn_status load_encoder(attn_model *m, const attn_archive *a, const attn_plan *plan,
-                                const attn_config *config, bool all, attn_error *err)
+                                const attn_config *config, const attn_model_options *options,
+                                attn_error *err)
 {
     attn_error why = {0};
+    /* Pointers are meant. NOLINTNEXTLINE(bugprone-sizeof-expression) */
     const attn_layer **layers = calloc(m->layers, sizeof *layers);
 
     if (layers == NULL)
@@ -103,11 +105,13 @@ static attn_status load_encoder(attn_model *m, const attn_archive *a, const attn
     for (size_t i = 0; i < m->layers; i++)
         layers[i] = m->layer[i].layer;
     attn_status rc =
-        all ? attn_encoder_load(&m->encoder, a, plan, m->path, config, layers, &why)
+        options->layers == NULL
+            ? attn_encoder_load(&m->encoder, a, plan, m->path, config, layers, options->cancel,
+                                &why)
             : attn_fail(&why, ATTN_EINVAL,
                         "%s: only some layers are loaded; an encoder needs all of them", m->path);
     free(layers);
-    if (rc == ATTN_ENOMEM || rc == ATTN_EIO)
+    if (rc == ATTN_ENOMEM || rc == ATTN_EIO || rc == ATTN_ECANCELED)
         return attn_fail(err, rc, "%s", why.text);
     if (rc == ATTN_OK)
         return ATTN_OK;
@@ -149,7 +153,7 @@ attn_status attn_model_load(attn_model **out, const attn_model_options *options,
     if (rc == ATTN_OK)
         rc = load_layers(m, archive, &plan, options->cancel, err);
     if (rc == ATTN_OK)
-        rc = load_encoder(m, archive, &plan, &config, options->layers == NULL, err);
+        rc = load_encoder(m, archive, &plan, &config, options, err);
     if (rc == ATTN_OK) {
         m->family = plan.family;
         m->warning = plan.warning;
