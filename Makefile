@@ -177,12 +177,13 @@ $(B)/.flags: FORCE
 FORCE:
 
 # Only these files have instruction-set flags; the rest runs on any x86-64. -O3 keeps their
-# accumulators in registers.
-$(B)/core/kern_avx2.o: ISA := -O3 -mavx2 -mfma
-$(B)/core/kern_avx2print.o: ISA := -O3 -mavx2
-$(B)/core/kern_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
-$(B)/core/kern_neon.o: ISA := -O3
-$(B)/core/%_wide.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vbmi2 \
+# accumulators in registers; unrolled tiles with every operation checked would take minutes to compile.
+KERN_O := $(if $(SAN),-O1,-O3) $(if $(findstring undefined,$(SAN)),-fno-sanitize=undefined)
+$(B)/core/kern_avx2.o: ISA := $(KERN_O) -mavx2 -mfma
+$(B)/core/kern_avx2print.o: ISA := $(KERN_O) -mavx2
+$(B)/core/kern_avx512.o: ISA := $(KERN_O) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
+$(B)/core/kern_neon.o: ISA := $(KERN_O)
+$(B)/core/%_wide.o: ISA := $(KERN_O) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vbmi2 \
                            -mbmi -mbmi2 -mpopcnt
 
 $(B)/%.o: %.c $(B)/.flags

@@ -328,8 +328,8 @@ attn_status srv_encode_allocate(srv_request *r, attn_error *err)
     squares = 0;
     for (size_t b = 0, i = 0; b < r->batch; b++) {
         const srv_sizes *size = &r->sizes[b];
-        attn_encode_sequence none,
-            *q = i < e->num_seqs && e->seqs[i].index == b ? &e->seqs[i++] : &none;
+        attn_encode_sequence none = {0},
+                             *q = i < e->num_seqs && e->seqs[i].index == b ? &e->seqs[i++] : &none;
         q->embedding = o->pooling != ATTN_EMBED_NONE ? e->embeddings + b * e->info->d_model : NULL;
         q->hidden = o->num_hidden > 0 ? e->states + state_at : NULL;
         q->hidden_stride = e->states_stride;
