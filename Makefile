@@ -322,9 +322,11 @@ $(B)/tests/fuzz/libfuzzed.a: $(SERVER_OBJ) $(CONFIG_OBJ) $(FUZZ_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
+$(B)/tests/fuzz/fuzz_encode: $(B)/tests/tiny_encoder.o $(B)/tests/st.o
+$(B)/tests/fuzz/fuzz_encode: FUZZ_LIBS = $(shell pkg-config --libs cmocka)
 $(B)/tests/fuzz/fuzz_tokenizer: FUZZ_WRAP := -Wl,--wrap=attn_unicode_init,--wrap=attn_unicode_deinit
 $(FUZZ_BIN): $(B)/%: $(B)/%.o $(FUZZ_MAIN) $(B)/tests/fuzz/libfuzzed.a $(B)/libattn.a
-	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) $(FUZZ_WRAP) -o $@ $^ $(LIBS)
+	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) $(FUZZ_WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(FUZZ_LIBS)
 
 replays: $(FUZZ_BIN)
 

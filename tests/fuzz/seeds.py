@@ -354,3 +354,20 @@ for i, t in enumerate(texts):
         seed("tokenizer", bytes([4 * (i * 3)]) + json.dumps(kind, ensure_ascii=False).encode() + b"\n--\n" + t.encode() + b"\n--\n" + texts[0].encode())
     seed("tokenizer", bytes([1 + 16]) + "\n".join(pieces).encode() + b'\n--\n{"do_lower_case":true,"model_max_length":9}\n--\n' + t.encode())
     seed("tokenizer", bytes([2]) + json.dumps(vocab).encode() + "\n--\n#version: 0.2\nt h\nth e\nĠ the\ni n\nin g\n--\n".encode() + t.encode())
+
+# --- whole encoders ---------------------------------------------------------------------------------------------------
+
+encodes = [{"inputs": "The cats on a mat."}, {"inputs": ["the cat", "", "on a mat [MASK] ."], "return_hidden_states": True, "pooling": "cls"},
+           {"inputs": [["the cat", "a mat"]], "return_attentions": {"layers": [0, 1], "rollout": True, "heads": [1]}, "normalize": False},
+           {"input_ids": [[2, 5, 6, 7, 3], [2, 3]], "token_type_ids": [[0, 0, 1, 1, 1], [0, 0]], "return_hidden_states": [0, 2]},
+           {"input_ids": [[2, 5, 3, 0], [2, 3, 0, 0]], "lengths": [3, 2], "return_attentions": True, "encoding_format": "base64"},
+           {"input_ids": [[2, 5, 3], [2, 6, 3]], "attention_mask": [[1, 1, 1], [1, 1, 0]], "return_embeddings": False, "return_attentions":
+            {"top_k": 2, "layers": "all"}}, {"inputs_embeds": floats(1, 3, 8).tolist(), "pooling": "none", "timeout_ms": 500},
+           {"inputs": "the cat " * 30, "truncate": False}, {"inputs": []}, {"inputs": "", "return_attentions": {"pool": {"size": 2}}}]
+for i, b in enumerate(encodes):
+    seed("encode", bytes([0, i]) + json.dumps(b).encode())
+for i, b in enumerate([{"input": ["the cat", "a mat"], "model": "tiny"}, {"input": "the", "encoding_format": "base64", "dimensions": 4, "user": "x"},
+                       {"input": [2, 5, 3]}, {"input": [[2, 5, 3], [2, 3]], "model": "other"}]):
+    seed("encode", bytes([1, i]) + json.dumps(b).encode())
+for i, b in enumerate([{"inputs": ["the cat", "mat"], "normalize": True, "truncate": True}, {"inputs": "a", "truncation_direction": "right"}]):
+    seed("encode", bytes([2, i]) + json.dumps(b).encode())
