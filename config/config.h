@@ -61,6 +61,7 @@ typedef struct cfg_config {
     bool docs;    /* GET /docs and /openapi.json are */
     bool ui;      /* GET / is */
     bool admin;   /* models may be loaded and unloaded over HTTP */
+    bool sandbox; /* give up what is not needed once the models are loaded */
     struct {
         cfg_log_level level;
         cfg_log_format format;

@@ -49,6 +49,8 @@
       "origins whose pages may ask, such as https://example.org, or * for all")                    \
     X("admin.enabled", BOOLEAN, admin, "false", 0, 0,                                              \
       "models may be loaded and unloaded below /v2/repository")                                    \
+    X("sandbox.enabled", BOOLEAN, sandbox, "true", 0, 0,                                           \
+      "once ready read what is named here alone, write and run nothing (Landlock)")                \
     X("models", MODELS, models, "[]", 0, 0,                                                        \
       "what to serve: a list of {\"name\", \"path\", \"layers\", \"dtype\", \"layout\"}")          \
     X("memory.budget", AUTO_SIZE, budget_bytes, "auto", CFG_MIB, CFG_PIB,                          \

@@ -110,7 +110,7 @@ attn_status cfg_list_read_json(cfg_list *list, const cfg_key *key, const attn_js
                                const cfg_place *at, attn_error *err);
 void cfg_list_clear(cfg_list *list);
 
-/* models.c. cfg_models_add() takes one [NAME=]PATH or, when text begins with '[', a JSON list.
+/* model_list.c. cfg_models_add() takes one [NAME=]PATH or, when text begins with '[', a JSON list.
  * cfg_models_read() takes a JSON list; messages begin with `what` and its `pointer`. Layouts point into
  * the document of the list: the caller of cfg_models_read() gives it to private_->models_text. */
 void cfg_models_clear(cfg_config *c);

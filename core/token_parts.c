@@ -427,7 +427,7 @@ static attn_status read_template(attn_template *m, const attn_json *v, const att
 static attn_status add_processor(attn_tokenizer *t, const attn_json *v, const char *type,
                                  const char *what, attn_error *err)
 {
-    uint32_t cls, sep;
+    uint32_t cls = 0, sep = 0;
     bool bert = strcmp(type, "BertProcessing") == 0;
 
     if (strcmp(type, "ByteLevel") == 0) /* it is about offsets alone */

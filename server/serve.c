@@ -21,6 +21,7 @@
 #include "server/clock.h"
 #include "server/log.h"
 #include "server/notify.h"
+#include "server/sandbox.h"
 #include "server/signals.h"
 
 /* Everything between configuration and listening. */
@@ -32,6 +33,7 @@ typedef struct {
     srv_metrics_label build[6];
     srv_route_table table;
     srv_access *access;
+    bool sandboxed;
     atomic_bool refused; /* keys or certificate, at the last reload */
 } loaded;
 
@@ -114,13 +116,14 @@ static void log_ready(const loaded *l, const cfg_config *c, const srv_http *http
             (srv_log_field[]){
                 SRV_STR("url", srv_http_url(http, 0)), SRV_STR("version", ATTND_VERSION),
                 SRV_INT("threads", l->app.workers), SRV_STR("pinned", c->pin ? "yes" : "no"),
-                SRV_STR("kernels", attn_kernels.isa), SRV_STR("blas", l->blas.config),
+                SRV_STR("kernels", attn_kernels.isa),
+                SRV_STR("sandboxed", l->sandboxed ? "yes" : "no"), SRV_STR("blas", l->blas.config),
                 SRV_STR("blas_core", l->blas.core),
                 SRV_STR("libmicrohttpd", srv_http_library_version()),
                 SRV_STR("jansson", attn_json_library_version()),
                 SRV_INT("memory_budget_bytes", l->app.budget.limit),
                 SRV_INT("weights_bytes", srv_models_get_figures(l->app.models).weights_bytes)},
-            11);
+            12);
 }
 
 static void observe(void *app, const srv_outcome *outcome)
@@ -304,6 +307,30 @@ static attn_status start(loaded *l, const cfg_config *c, srv_http **http, attn_e
     return srv_http_start(http, &o, err);
 }
 
+static bool enter_sandbox(const cfg_config *c)
+{
+    enum { FIXED = 3 };
+    const cfg_list *listen = &c->server.listen;
+    const char **names = calloc(FIXED + c->num_models + listen->n, sizeof *names);
+
+    if (names == NULL)
+        return false;
+    const char **sockets = names + FIXED + c->num_models;
+    names[0] = c->auth.keys_file;
+    names[1] = c->tls.certificate_file;
+    names[2] = c->tls.key_file;
+    for (size_t i = 0; i < c->num_models; i++)
+        names[FIXED + i] = c->models[i].path;
+    for (size_t i = 0; i < listen->n; i++)
+        sockets[i] = strncmp(listen->item[i], "unix:", 5) == 0 ? listen->item[i] + 5 : NULL;
+    bool entered = srv_sandbox_enter(&(srv_sandbox_options){.files = names,
+                                                            .num_files = FIXED + c->num_models,
+                                                            .sockets = sockets,
+                                                            .num_sockets = listen->n});
+    free(names);
+    return entered;
+}
+
 static void say_ready(const loaded *l, const cfg_config *c, const srv_http *http)
 {
     char status[512];
@@ -332,6 +359,7 @@ int srv_serve(const cfg_config *c)
     }
     if (rc == ATTN_OK) {
         log_start(&l, c);
+        l.sandboxed = c->sandbox && enter_sandbox(c);
         srv_signals_block();
         rc = start(&l, c, &http, &err);
         srv_signals_unblock();

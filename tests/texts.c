@@ -14,8 +14,8 @@ static const char *const plain[] = {
     "mail me@example.org for (int i = 0; i < n; i++) { x[i] += y[i] * 2.5e-3f; } // a comment",
     "el niño comió jalapeños en el café mañana über straße größe naïve façade Œuvre Ærø Ångström",
     "[CLS] [SEP] [MASK] [UNK] [PAD] <s> </s> <mask> <unk> [mask] <0x41> ##ing |||IP_ADDRESS|||",
-    "lazily lazily- xlazily Éclair e\u0301clair ÉCLAIR éclairs <|begin_of_text|> tokenized "
-    "<|padding|>",
+    ("lazily lazily- xlazily Éclair e\u0301clair ÉCLAIR éclairs <|begin_of_text|> tokenized "
+     "<|padding|>"),
 };
 static const char *const scripts[] = {
     "привет мир как дела сегодня хорошая погода ёж",

@@ -132,6 +132,9 @@ def a_swarm_rolls_and_loses_no_request():
             until("another stands in for it", lambda: len(running()) == 3 and victim not in running(), 60)
             until("it is used", lambda: backends(HAPROXY) == 3, 60)
             load.wait(50)
+            begin = time.monotonic()
+        waited = time.monotonic() - begin
+        assert waited < 30, f"{waited:.0f} s until the last client had an answer"
         # A replica can hold what clients wait for; more than that would be requests that came after the kill.
         assert load.lost() <= clients, f"{load}\n" + "\n".join(load.failures)
     return f"update of 3 in {took:.0f} s: {rolled}; killed one: {load}"

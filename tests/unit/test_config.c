@@ -710,6 +710,7 @@ static void print_config_says_every_value_and_its_source(void **state)
                    "tls.key_file = \"\" (default)\n"
                    "cors.allow_origins = [] (default)\n"
                    "admin.enabled = false (default)\n"
+                   "sandbox.enabled = true (default)\n"
                    "models = a=/m/a; c=/m/?b/c (flag --model)\n"
                    "memory.budget = 1536KiB (file %s)\n"
                    "compute.threads = 3 (flag --set)\n"

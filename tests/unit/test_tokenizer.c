@@ -526,8 +526,14 @@ int main(void)
         cmocka_unit_test(memory_has_a_limit),
         cmocka_unit_test(long_words_take_linear_time),
     };
-    const char *path = getenv("ATTND_WRITE_TEXTS");
+    const struct CMUnitTest others[] = {cmocka_unit_test(ids_are_those_of_the_reference)};
+    const char *path = getenv("ATTND_WRITE_TEXTS"), *other = getenv("ATTND_TOKENIZERS");
 
-    return path != NULL ? write_texts(path)
-                        : cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+    if (path != NULL)
+        return write_texts(path);
+    if (other != NULL) {
+        folder = other;
+        return cmocka_run_group_tests(others, NULL, NULL);
+    }
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
