@@ -107,8 +107,9 @@ INLINE void tiles(const chunk *t, size_t m, const size_t rows, const size_t v)
     if (t->next != NULL && t->k >= 4)
         i = m / rows >= 4 * v * LANES / LINE ? fetching_tiles(t, m, rows, v, 1)
                                              : fetching_tiles(t, m, rows, v, MANY);
-    for (; i + rows <= m; i += rows)
-        tile(t, i, rows, v, 0, NULL);
+    for (; i + rows <= m;
+         i += rows) /* a line that is there costs less than one more kind of tile */
+        tile(t, i, rows, v, 1, t->b);
     for (; rows > 4 && i + 4 <= m; i += 4)
         tile(t, i, 4, v, 0, NULL);
     for (; i + 2 <= m; i += 2)
