@@ -841,37 +841,6 @@ static void open_listeners_take_any_host(void **state)
     }
 }
 
-static void a_bad_address_is_one_sentence(void **state)
-{
-    (void)state;
-    const struct {
-        const char *listen;
-        attn_status rc;
-    } table[] = {{"8080", ATTN_EINVAL},
-                 {":8080", ATTN_EINVAL},
-                 {"127.0.0.1:", ATTN_EINVAL},
-                 {"::1:80", ATTN_EINVAL},
-                 {"127.0.0.1:x", ATTN_EINVAL},
-                 {"127.0.0.1:65536", ATTN_EINVAL},
-                 {"127.0.0.1:99999999", ATTN_EINVAL},
-                 {"", ATTN_EINVAL},
-                 {"203.0.113.7:0", ATTN_EIO},           /* an address that is not ours */
-                 {strchr(app.url, '/') + 2, ATTN_EIO}}; /* taken */
-    for (size_t i = 0; i < COUNT(table); i++) {
-        srv_http *h = NULL;
-        attn_error err = {0};
-        srv_http_options o = {
-            .listen = &table[i].listen, .num_listen = 1, .io_threads = 1, .max_connections = 8};
-        assert_int_equal(srv_http_start(&h, &o, &err), table[i].rc);
-        assert_null(h);
-        assert_non_null(strstr(err.text, "cannot listen on "));
-        assert_non_null(strstr(err.text, table[i].listen));
-        assert_null(strchr(err.text, '\n'));
-        if (i == COUNT(table) - 1)
-            assert_non_null(strstr(err.text, "in use"));
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -897,7 +866,6 @@ int main(void)
         cmocka_unit_test(expect_without_a_body_swallows_no_request),
         cmocka_unit_test(foreign_hosts_are_refused_on_loopback),
         cmocka_unit_test(open_listeners_take_any_host),
-        cmocka_unit_test(a_bad_address_is_one_sentence),
     };
     srv_log_init(SRV_LOG_ERROR, true);
     return cmocka_run_group_tests(tests, start, stop);

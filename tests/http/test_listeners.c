@@ -198,9 +198,44 @@ static void kserve_starts_it_by_its_own_flags(void **state)
     daemon_stop(d);
 }
 
+static void a_bad_address_is_one_sentence(void **state)
+{
+    (void)state;
+    http_app app;
+    http_app_start(&app, (http_app_options){0});
+    const struct {
+        const char *listen;
+        attn_status rc;
+    } table[] = {{"8080", ATTN_EINVAL},
+                 {":8080", ATTN_EINVAL},
+                 {"127.0.0.1:", ATTN_EINVAL},
+                 {"::1:80", ATTN_EINVAL},
+                 {"127.0.0.1:x", ATTN_EINVAL},
+                 {"127.0.0.1:65536", ATTN_EINVAL},
+                 {"127.0.0.1:99999999", ATTN_EINVAL},
+                 {"", ATTN_EINVAL},
+                 {"203.0.113.7:0", ATTN_EIO},           /* an address that is not ours */
+                 {strchr(app.url, '/') + 2, ATTN_EIO}}; /* taken */
+    for (size_t i = 0; i < (sizeof table / sizeof *table); i++) {
+        srv_http *h = NULL;
+        attn_error err = {0};
+        srv_http_options o = {
+            .listen = &table[i].listen, .num_listen = 1, .io_threads = 1, .max_connections = 8};
+        assert_int_equal(srv_http_start(&h, &o, &err), table[i].rc);
+        assert_null(h);
+        assert_non_null(strstr(err.text, "cannot listen on "));
+        assert_non_null(strstr(err.text, table[i].listen));
+        assert_null(strchr(err.text, '\n'));
+        if (i == (sizeof table / sizeof *table) - 1)
+            assert_non_null(strstr(err.text, "in use"));
+    }
+    assert_int_equal(http_app_stop(&app, 2000), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bad_address_is_one_sentence),
         cmocka_unit_test(a_unix_socket_is_served_and_removed),
         cmocka_unit_test(a_socket_left_behind_is_replaced),
         cmocka_unit_test(what_is_in_use_or_no_socket_is_left_alone),
