@@ -72,6 +72,8 @@ CONFIG_OBJ := $(call obj,$(CONFIG_SRC))
 SERVER_OBJ := $(call obj,$(filter-out server/main.c,$(SERVER_SRC)) $(if $(SERVER_SRC),assets_data.c))
 SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 UNIT_BIN   := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
+FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_BIN   := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
@@ -312,8 +314,6 @@ check-release: ## build and test on another Debian in a chroot, as root (RELEASE
 # --- fuzzing --------------------------------------------------------------------------------
 # A target is a file; its main() is libFuzzer's (make fuzz) or replay.c, which is part of the tests. Out of an archive
 # it takes only what it needs: the fuzzer goes through every counter after each run.
-FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
-FUZZ_BIN    := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 FUZZ_OBJ    := $(call obj,$(filter-out $(FUZZ_SRC) tests/fuzz/replay.c,$(wildcard tests/fuzz/*.c)))
 FUZZ_MAIN    = $(B)/tests/fuzz/replay.o
 FUZZ_SAN    := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined

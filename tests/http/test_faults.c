@@ -55,7 +55,7 @@ static int close_all(void **state)
 static long next_call(long n)
 {
     const char *all = getenv("TEST_FAULTS");
-    return all != NULL && strcmp(all, "all") == 0 ? n + 1 : n + 1 + n / 30;
+    return all != NULL && strcmp(all, "all") == 0 ? n + 1 : n + 1 + n / 10;
 }
 
 /* --- starting and ending ----------------------------------------------------------------------- */

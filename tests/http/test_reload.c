@@ -24,6 +24,10 @@
 #include <cmocka.h>
 
 #define ATTENTION "/v1/models/m/attention"
+/* A request to change a model. */
+#define CHANGE                                                                                     \
+    "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"                    \
+    "Content-Length: 2\r\n\r\n{}"
 #define LOAD      "/v2/repository/models/m/load"
 #define UNLOAD    "/v2/repository/models/m/unload"
 #define SUCCESSES "attnd_reloads_total{result=\"success\"}"
@@ -447,23 +451,24 @@ static void a_second_load_at_once_is_refused_and_a_second_signal_is_not_lost(voi
     test_daemon *d = start(serve_this(good), NULL);
     double reloads = 0;
     bool refused = false, refused_unload = false;
-    raw_conn first;
+    raw_conn first, second;
     (void)state;
 
     inflight_open(&first, d);
+    inflight_open(&second, d);
     for (int i = 0; i < 1000 && !(refused && refused_unload); i++) {
-        /* In one packet: the load must be under way when the next request comes. */
-        assert_true(raw_text(&first, "POST " LOAD " HTTP/1.1\r\nHost: localhost\r\n"
-                                     "Content-Type: application/json\r\n"
-                                     "Content-Length: 2\r\n\r\n{}"));
-        test_reply r = daemon_request(d, "POST", i % 2 == 0 ? LOAD : UNLOAD, NULL, "{}", 2);
+        /* In one packet each, and the second when the load, which takes some milliseconds, is under way. */
+        assert_true(raw_text(&first, CHANGE, LOAD));
+        usleep(1000 + 100 * (useconds_t)(i % 20));
+        assert_true(raw_text(&second, CHANGE, i % 2 == 0 ? LOAD : UNLOAD));
+        raw_answer r = raw_read(&second, false, 60000);
         assert_true(r.status == 200 || r.status == 409);
         if (r.status == 409) {
             assert_non_null(strstr(r.body, "\"code\":\"load_under_way\""));
             *(i % 2 == 0 ? &refused : &refused_unload) = true;
         }
         reloads += 1 + (i % 2 == 0 && r.status == 200);
-        reply_free(&r);
+        raw_free(&r);
         raw_answer a = raw_read(&first, false, 60000);
         /* The other one may have come first. */
         assert_true(a.status == 200 || a.status == 409);
@@ -487,6 +492,7 @@ static void a_second_load_at_once_is_refused_and_a_second_signal_is_not_lost(voi
     double more = metric(d, SUCCESSES) - reloads;
     assert_true(more >= 2 && more <= 4);
     assert_true(log_has(d, "another load is under way, the reload follows it"));
+    raw_close(&second);
     raw_close(&first);
     daemon_stop(d);
     free(good);
