@@ -9,7 +9,8 @@ import schemathesis
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "bool": 1}
 LISTS = {"query", "key", "value", "past_key", "past_value", "inputs_embeds", "encoder_hidden_states",
-         "attention_mask", "attention_bias", "position_ids", "lengths", "causal_offset"}
+         "attention_mask", "attention_bias", "position_ids", "lengths", "causal_offset", "input_ids",
+         "token_type_ids"}
 
 
 def integers(value):
@@ -121,6 +122,13 @@ def oip(body):
     return body
 
 
+def one_input(body):
+    """Texts, ids and embeddings exclude each other, and types go with ids."""
+    there = [k for k in ("inputs", "input_ids", "inputs_embeds") if k in body]
+    drop = set(there[1:]) | (set() if there[:1] == ["input_ids"] else {"token_type_ids"})
+    return {k: v for k, v in body.items() if k not in drop}
+
+
 @schemathesis.hook
 def before_call(context, case, kwargs):
     if isinstance(case.body, dict) and "inputs" in case.body and case.path.endswith("/infer"):
@@ -128,4 +136,6 @@ def before_call(context, case, kwargs):
     elif isinstance(case.body, dict) and case.path.endswith("/index"):
         case.body = known(case.body, ("ready",))
     elif isinstance(case.body, dict):
+        if case.path.endswith("/encode"):
+            case.body = one_input(case.body)
         case.body = {k: whole(v) if k in LISTS else v for k, v in integers(case.body).items()}
