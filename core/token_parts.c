@@ -414,6 +414,10 @@ static attn_status read_template(attn_template *m, const attn_json *v, const att
         }
         bool second = strcmp(id, "B") == 0;
         texts[second]++;
+        if (type_id > 1)
+            return attn_fail(err, ATTN_EUNSUPPORTED,
+                             "%s: the template gives a text the type %d; 0 and 1 are known", what,
+                             (int)type_id);
         ATTN_TRY(attn_template_add(m, second ? ATTN_TEMPLATE_B : ATTN_TEMPLATE_A, (uint8_t)type_id,
                                    err));
     }
