@@ -93,7 +93,7 @@ script() { # FOLDER [ARGUMENT...]
 fuzzing() {
     script fuzz
     if [ -d build-fuzz ]; then
-        FUZZ_SECONDS=${FUZZ_SECONDS:-30} script fuzz build-fuzz
+        FUZZ_SEED=${FUZZ_SEED:-1} FUZZ_SECONDS=${FUZZ_SECONDS:-30} script fuzz build-fuzz
     else
         echo "skipped: fuzzing: clang with libFuzzer (libclang-rt-dev) is not installed; inputs were replayed"
     fi

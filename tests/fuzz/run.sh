@@ -1,7 +1,7 @@
 #!/bin/bash
 # Replays what the fuzz targets have met, or fuzzes on:
 #   tests/fuzz/run.sh BUILD [NAME...]              every seed and every input that was a finding, once
-#   tests/fuzz/run.sh BUILD build-fuzz [NAME...]   libFuzzer, FUZZ_SECONDS each (60), FUZZ_JOBS at a time (2)
+#   tests/fuzz/run.sh BUILD build-fuzz [NAME...]   libFuzzer, FUZZ_SECONDS each (60), FUZZ_JOBS at a time (2); FUZZ_SEED (0 = any)
 #   tests/fuzz/run.sh --can                        can such targets be built here?
 # One line a target: "ok   fuzz NAME: ..." or "FAIL fuzz NAME: ...". An input that is a finding stays in build/fuzz/found.
 set -u
@@ -41,7 +41,7 @@ one() { # NAME
         [ "$name" != http ] || leaks=0 # other threads free what a run took: looked for at the end alone
         program=$engine/tests/fuzz/fuzz_$name
         timeout $((${FUZZ_SECONDS:-60} + 120)) "$program" $(inputs "$name") -max_total_time="${FUZZ_SECONDS:-60}" \
-            -rss_limit_mb=2048 -timeout=20 -detect_leaks=$leaks -print_final_stats=1 -artifact_prefix="$found/$name-" \
+            -seed="${FUZZ_SEED:-0}" -rss_limit_mb=2048 -timeout=20 -detect_leaks=$leaks -print_final_stats=1 -artifact_prefix="$found/$name-" \
             $([ ! -f "$dict" ] || echo -dict="$dict") >"$log" 2>&1
     else
         program=$build/tests/fuzz/fuzz_$name
