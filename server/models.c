@@ -86,9 +86,11 @@ static attn_status load_files(srv_served *served, const cfg_model *c, const atom
 
     ATTN_TRY(attn_model_load(&served->model, &o, err));
     /* Without a tokeniser an encoder still takes token ids and embeddings. */
-    if (attn_model_encoder(served->model, NULL) != NULL &&
-        attn_tokenizer_open(&served->tokenizer, c->path, &served->no_tokenizer) == ATTN_ENOMEM)
-        return attn_fail(err, ATTN_ENOMEM, "%s", served->no_tokenizer.text);
+    if (attn_model_encoder(served->model, NULL) != NULL) {
+        attn_status rc = attn_tokenizer_open(&served->tokenizer, c->path, &served->no_tokenizer);
+        if (rc == ATTN_ENOMEM || rc == ATTN_EIO)
+            return attn_fail(err, rc, "%s", served->no_tokenizer.text);
+    }
     return srv_examples_load(&served->examples, c->path, err);
 }
 
@@ -156,6 +158,17 @@ static void log_failed(const char *name, bool serves, const attn_error *err)
     srv_log(SRV_LOG_ERROR, "model", text, (srv_log_field[]){SRV_STR("model", name)}, 1);
 }
 
+/* A tokeniser that cannot be read any more is no reason to stop taking texts; the lock is held. */
+static attn_status refuse_loss(const set *old, const set *made, attn_error *err)
+{
+    const attn_error *why = &made->served.no_tokenizer;
+
+    if (old == NULL || old->served.tokenizer == NULL || why->code == ATTN_OK ||
+        why->code == ATTN_ENOTFOUND)
+        return ATTN_OK;
+    return attn_fail(err, why->code, "%s", why->text);
+}
+
 /* Makes a set and puts it in place of the one that is there. */
 static attn_status load_one(srv_models *m, size_t i, attn_error *err)
 {
@@ -166,6 +179,14 @@ static attn_status load_one(srv_models *m, size_t i, attn_error *err)
     its->loading = true;
     (void)pthread_mutex_unlock(&m->lock);
     attn_status rc = new_set(&made, m, i, err);
+    (void)pthread_mutex_lock(&m->lock);
+    if (made != NULL)
+        rc = refuse_loss(its->current, made, err);
+    (void)pthread_mutex_unlock(&m->lock);
+    if (rc != ATTN_OK) {
+        free_set(made);
+        made = NULL;
+    }
     if (made != NULL) /* it is ours alone yet */
         log_loaded(made);
     (void)pthread_mutex_lock(&m->lock);

@@ -512,6 +512,38 @@ static void what_is_needed_is_enough(void **state)
     free(body);
 }
 
+/* --- a tokeniser that breaks ------------------------------------------------------------------- */
+
+static void a_reload_that_would_lose_the_tokeniser_fails(void **state)
+{
+    (void)state;
+    char *dir = st_path("%s/broken", folder_), *model = st_path("m=%s", dir);
+    char *file = st_path("%s/tokenizer_config.json", dir), *words = st_path("%s/vocab.txt", dir);
+    tiny_encoder_write(dir, 3, 1, NULL);
+    test_daemon *d =
+        daemon_start((const char *const[]){"--model", model, "--set", "admin.enabled=true", NULL});
+    static const char load[] = "/v2/repository/models/m/load", text[] = "{\"inputs\":\"the cat\"}";
+
+    st_write_text(file, "{\"tokenizer_class\":");
+    test_reply r = daemon_post(d, load, "{}", 500);
+    assert_non_null(strstr(r.body, "tokenizer_config.json"));
+    reply_free(&r);
+    r = daemon_post(d, "/v1/models/m/encode", text, 200);
+    reply_free(&r);
+    /* Where there is none, none is wanted. */
+    assert_int_equal(remove(words), 0);
+    st_write_text(file, "{}");
+    r = daemon_post(d, load, "{}", 200);
+    reply_free(&r);
+    r = daemon_post(d, "/v1/models/m/encode", text, 422);
+    reply_free(&r);
+    daemon_stop(d);
+    free(dir);
+    free(model);
+    free(file);
+    free(words);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -528,6 +560,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_answered_is_named),
         cmocka_unit_test(nothing_in_is_nothing_out),
         cmocka_unit_test(what_is_needed_is_enough),
+        cmocka_unit_test(a_reload_that_would_lose_the_tokeniser_fails),
     };
     return cmocka_run_group_tests_name("encode", tests, start, stop);
 }
