@@ -26,6 +26,7 @@ typedef struct {
     srv_model_stats stats;
     set *current;    /* NULL = not loaded; this and all below guarded by the lock */
     bool loading;    /* the next set is being made */
+    bool texts;      /* the last set that was loaded takes texts */
     attn_error last; /* why the last load failed */
 } slot;
 
@@ -198,6 +199,7 @@ static attn_status load_one(srv_models *m, size_t i, attn_error *err)
         m->figures.loads++;
         let_go(m, its->current);
         its->current = made;
+        its->texts = made->served.tokenizer != NULL;
     } else {
         m->figures.fails++;
     }
@@ -282,8 +284,10 @@ attn_status srv_models_new(srv_models **out, const cfg_model *list, size_t n,
     for (size_t i = 0; i < m->n && rc == ATTN_OK; i++) {
         m->slot[i].config = n == 0 ? NULL : &list[i];
         rc = new_set(&m->slot[i].current, m, i, err);
-        if (m->slot[i].current != NULL)
+        if (m->slot[i].current != NULL) {
             m->figures.weights_bytes += m->slot[i].current->bytes;
+            m->slot[i].texts = m->slot[i].current->served.tokenizer != NULL;
+        }
     }
     if (rc != ATTN_OK) {
         srv_models_free(m);
@@ -344,6 +348,17 @@ size_t srv_models_find(const srv_models *m, const char *name)
             return i;
     }
     return SIZE_MAX;
+}
+
+size_t srv_models_first_of_texts(srv_models *m)
+{
+    size_t i = 0;
+
+    (void)pthread_mutex_lock(&m->lock);
+    while (i < m->n && !m->slot[i].texts)
+        i++;
+    (void)pthread_mutex_unlock(&m->lock);
+    return i < m->n ? i : SIZE_MAX;
 }
 
 const srv_served *srv_models_acquire(srv_models *m, size_t i)
