@@ -448,6 +448,8 @@ attn_status srv_encode_parse(srv_request *r, size_t workers, attn_error *err)
     ATTN_TRY(place_sequences(r, err));
     ATTN_TRY(srv_request_check_ranges(r, err));
     e->options.maps = r->options;
+    if (e->num_seqs > 0) /* of one call: requests that pool alike are computed together */
+        srv_pool_options(r, e->seqs[0].index, &e->options.maps);
     want_results(r);
     ATTN_TRY(plan(r, workers, err)); /* the text of the answer shows what the values asked for */
     srv_json_reader_drop_values(r->reader);
