@@ -219,11 +219,15 @@ static void poolings_are_of_the_last_hidden_state(void **state)
         post(ENCODE, "{\"inputs\":" TEXT ",\"normalize\":false,\"return_hidden_states\":true}");
     json_t *cls = post(ENCODE, "{\"inputs\":" TEXT ",\"normalize\":false,\"pooling\":\"cls\"}");
     json_t *none = post(ENCODE, "{\"inputs\":" TEXT ",\"pooling\":\"none\"}");
+    json_t *both =
+        post(ENCODE, "{\"inputs\":" TEXT ",\"pooling\":\"none\",\"return_hidden_states\":[2,0]}");
     json_t *own = post(ENCODE, "{\"inputs\":" TEXT "}");
     json_t *state_ = json_array_get(answer_get(mean, "hidden_states"), 0);
     double length = 0;
 
     assert_true(json_equal(answer_get(none, "embeddings"), state_));
+    assert_true(json_equal(answer_get(both, "embeddings"), state_));
+    assert_true(json_equal(json_array_get(answer_get(both, "hidden_states"), 0), state_));
     for (size_t c = 0; c < W; c++) {
         double sum = 0;
         for (size_t i = 0; i < N; i++)
@@ -241,6 +245,7 @@ static void poolings_are_of_the_last_hidden_state(void **state)
     json_decref(mean);
     json_decref(cls);
     json_decref(none);
+    json_decref(both);
     json_decref(own);
 }
 
