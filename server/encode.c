@@ -159,7 +159,7 @@ static attn_status check_dialect(const srv_request *r, attn_error *err)
         return attn_fail_at(err, ATTN_ESHAPE, "/dimensions",
                             "/dimensions: embeddings of model \"%s\" have %zu numbers",
                             attn_model_name(r->model), r->encode->info->d_model);
-    if (prompt != NULL && !attn_json_is_null(prompt))
+    if (prompt != NULL)
         return attn_fail_at(err, ATTN_ESHAPE, "/prompt_name", "/prompt_name: there are no prompts");
     return srv_request_choice(direction, "/truncation_direction", directions, 2, &choice, err);
 }

@@ -181,6 +181,8 @@ static attn_status add_listed_ids(tokens *t, const char *member, size_t b, const
 {
     size_t n = attn_json_length(list);
 
+    if (!attn_json_is_array(list))
+        return fail_at(err, ATTN_EINVAL, member, b, "is not a list of token ids");
     ATTN_TRY(make_room(t, n, err));
     for (size_t i = 0; i < n; i++) {
         int64_t id = 0;
@@ -269,9 +271,13 @@ static attn_status read_embeds(srv_request *r, const srv_array *x, attn_error *e
 
 /* --- which of them -------------------------------------------------------------------------------- */
 
-static attn_status fail_none(const char *members, attn_error *err)
+static attn_status fail_none(const srv_request *r, attn_error *err)
 {
-    return attn_fail(err, ATTN_EINVAL, "one of %s must be there", members);
+    if (r->kind == SRV_ENCODE)
+        return attn_fail(err, ATTN_EINVAL,
+                         "one of inputs, input_ids and inputs_embeds must be there");
+    return attn_fail(err, ATTN_EINVAL, "the field \"%s\" is missing",
+                     r->kind == SRV_EMBED ? "inputs" : "input");
 }
 
 attn_status srv_encode_read_inputs(srv_request *r, attn_error *err)
@@ -309,10 +315,7 @@ attn_status srv_encode_read_inputs(srv_request *r, attn_error *err)
     const char *member = inputs != NULL ? "inputs" : "input", *text = NULL;
     const attn_json *texts = inputs != NULL ? inputs : input;
     if (texts == NULL)
-        return fail_none(r->kind == SRV_ENCODE  ? "inputs, input_ids and inputs_embeds"
-                         : r->kind == SRV_EMBED ? "inputs"
-                                                : "input",
-                         err);
+        return fail_none(r, err);
     if (!attn_json_is_array(texts) && !attn_json_string(texts, &text)) {
         attn_error at = {0};
         (void)attn_fail(&at, ATTN_EINVAL, "/%s", member);

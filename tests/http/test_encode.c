@@ -404,6 +404,25 @@ static void openai_s_and_the_other_interface_have_the_same_numbers(void **state)
     json_decref(embed);
 }
 
+/* Their clients send what they leave at its default, as null. */
+static void null_is_nothing_in_the_shapes_of_others(void **state)
+{
+    (void)state;
+    json_t *openai =
+        post("/v1/embeddings", "{\"input\":\"a mat\",\"model\":null,\"encoding_format\":null,"
+                               "\"dimensions\":null,\"user\":null}");
+    json_t *plain = post("/v1/embeddings", "{\"input\":\"a mat\"}");
+    json_t *embed = post("/embed", "{\"inputs\":\"a mat\",\"normalize\":null,\"truncate\":null,"
+                                   "\"truncation_direction\":null,\"prompt_name\":null}");
+    json_t *one = json_object_get(json_array_get(answer_get(plain, "data"), 0), "embedding");
+
+    assert_true(json_equal(openai, plain));
+    assert_true(json_equal(json_array_get(embed, 0), one));
+    json_decref(openai);
+    json_decref(plain);
+    json_decref(embed);
+}
+
 /* --- what is refused --------------------------------------------------------------------------- */
 
 static void what_cannot_be_answered_is_named(void **state)
@@ -451,6 +470,10 @@ static void what_cannot_be_answered_is_named(void **state)
         {422, "/v1/embeddings", "{\"input\":\"a\",\"model\":\"heads\"}", "encoder"},
         {400, "/v1/embeddings", "{}", "input"},
         {400, "/v1/embeddings", "{\"input\":[\"a\",1]}", "/input/1"},
+        {400, "/v1/embeddings", "{\"input\":[[1],\"a\"]}", "/input/1"},
+        {400, "/v1/embeddings", "{\"input\":[1,[1]]}", "/input/0"},
+        {400, "/v1/embeddings", "{\"input\":null}", "input"},
+        {400, ENCODE, "{\"inputs\":\"a\",\"pooling\":null}", "/pooling"},
         {422, "/v1/embeddings", "{\"input\":\"a\",\"dimensions\":4}", "/dimensions"},
         {400, "/v1/embeddings", "{\"inputs\":\"a\"}", "input"},
         {400, "/embed", "{\"inputs\":\"a\",\"truncation_direction\":\"left\"}", "right"},
@@ -530,6 +553,7 @@ int main(void)
         cmocka_unit_test(parts_of_maps_are_parts_of_the_whole),
         cmocka_unit_test(base64_has_the_bits_of_the_numbers),
         cmocka_unit_test(openai_s_and_the_other_interface_have_the_same_numbers),
+        cmocka_unit_test(null_is_nothing_in_the_shapes_of_others),
         cmocka_unit_test(what_cannot_be_answered_is_named),
         cmocka_unit_test(nothing_in_is_nothing_out),
         cmocka_unit_test(what_is_needed_is_enough),
