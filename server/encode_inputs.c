@@ -105,7 +105,8 @@ static attn_status add_text(tokens *t, const char *member, size_t b, const char 
 {
     size_t n = strlen(text), pair_n = pair != NULL ? strlen(pair) : 0;
     attn_tokenize_options o = {.max_length = t->truncate ? t->longest : 0,
-                               .memory_limit = MEMORY_OF_TEXT(n + pair_n)};
+                               .memory_limit = MEMORY_OF_TEXT(n + pair_n),
+                               .lower_case = t->e->info->lowercase};
     attn_encoding *e = &t->encoding;
 
     ATTN_TRY(attn_tokenizer_encode(t->r->tokenizer, text, n, pair, pair_n, &o, e, err));

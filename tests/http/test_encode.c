@@ -210,6 +210,36 @@ static void long_texts_are_cut_or_refused(void **state)
     reply_free(&r);
 }
 
+/* sentence-transformers may put texts in lower case for a tokeniser that knows cases. */
+static void texts_are_put_in_lower_case_where_the_model_says_so(void **state)
+{
+    (void)state;
+    char *dir = st_path("%s/cased", folder_), *model = st_path("cased=%s", dir);
+    char *config = st_path("%s/tokenizer_config.json", dir);
+    char *sentence = st_path("%s/sentence_bert_config.json", dir);
+    static const char *const said[] = {"false", "true"}, *const word[] = {"[UNK]", "cat"};
+
+    tiny_encoder_write(dir, 3, 1, NULL);
+    st_write_text(config, "{\"tokenizer_class\":\"BertTokenizer\",\"do_lower_case\":false}");
+    for (size_t i = 0; i < 2; i++) {
+        char *text = st_path("{\"max_seq_length\":16,\"do_lower_case\":%s}", said[i]);
+        st_write_text(sentence, text);
+        test_daemon *d = daemon_start((const char *const[]){"--model", model, NULL});
+        test_reply r = daemon_post(d, "/v1/models/cased/encode", "{\"inputs\":\"the CAT\"}", 200);
+        json_t *root = answer_parse(r.body, r.body_bytes);
+        json_t *tokens = json_array_get(answer_get(root, "tokens"), 0);
+        assert_string_equal(json_string_value(json_array_get(tokens, 2)), word[i]);
+        json_decref(root);
+        reply_free(&r);
+        daemon_stop(d);
+        free(text);
+    }
+    free(dir);
+    free(model);
+    free(config);
+    free(sentence);
+}
+
 /* --- results ----------------------------------------------------------------------------------- */
 
 static void poolings_are_of_the_last_hidden_state(void **state)
@@ -547,6 +577,7 @@ int main(void)
         cmocka_unit_test(a_pair_has_two_types_of_tokens),
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(long_texts_are_cut_or_refused),
+        cmocka_unit_test(texts_are_put_in_lower_case_where_the_model_says_so),
         cmocka_unit_test(poolings_are_of_the_last_hidden_state),
         cmocka_unit_test(the_rollout_is_the_product_of_the_maps),
         cmocka_unit_test(only_what_was_asked_for_is_there),
