@@ -86,6 +86,14 @@ static void end_sequence(srv_request *r, size_t b, size_t end)
 
 /* --- texts ---------------------------------------------------------------------------------------- */
 
+size_t srv_encode_text_tokens(const attn_encoder_info *info, const attn_tokenizer *t)
+{
+    size_t most = t != NULL ? attn_tokenizer_max_length(t) : SIZE_MAX;
+
+    return info->usual_tokens == info->max_tokens && most < info->max_tokens ? most
+                                                                             : info->usual_tokens;
+}
+
 static attn_status need_tokenizer(const srv_request *r, const char *member, attn_error *err)
 {
     attn_error at = {0};
@@ -283,15 +291,16 @@ static attn_status fail_none(const srv_request *r, attn_error *err)
 
 attn_status srv_encode_read_inputs(srv_request *r, attn_error *err)
 {
-    const attn_encoder_info *info = r->encode->info;
     const attn_json *inputs = srv_request_value(r, SRV_F_INPUTS);
     const attn_json *input = srv_request_value(r, SRV_F_INPUT);
     const attn_json *truncate = srv_request_value(r, SRV_F_TRUNCATE);
     const srv_array *ids = srv_request_array(r, SRV_F_INPUT_IDS);
     const srv_array *types = srv_request_array(r, SRV_F_TOKEN_TYPE_IDS);
     const srv_array *embeds = srv_request_array(r, SRV_F_INPUTS_EMBEDS);
-    tokens t = {
-        .r = r, .e = r->encode, .longest = info->usual_tokens, .truncate = r->kind != SRV_EMBED};
+    tokens t = {.r = r,
+                .e = r->encode,
+                .longest = srv_encode_text_tokens(r->encode->info, r->tokenizer),
+                .truncate = r->kind != SRV_EMBED};
 
     if (truncate != NULL && !attn_json_bool(truncate, &t.truncate))
         return attn_fail_at(err, ATTN_EINVAL, "/truncate",

@@ -210,6 +210,34 @@ static void long_texts_are_cut_or_refused(void **state)
     reply_free(&r);
 }
 
+/* Where sentence-transformers says nothing; and what lies beside a weight file belongs to it, as in a folder. */
+static void a_tokeniser_beside_the_weights_says_how_long_texts_are(void **state)
+{
+    (void)state;
+    char *dir = st_path("%s/short", folder_), *model = st_path("short=%s/model.safetensors", dir);
+    char *config = st_path("%s/tokenizer_config.json", dir);
+
+    tiny_encoder_write(dir, 3, 1, NULL);
+    st_write_text(config, "{\"tokenizer_class\":\"BertTokenizer\",\"model_max_length\":7}");
+    test_daemon *d = daemon_start((const char *const[]){"--model", model, NULL});
+    test_reply r = daemon_post(d, "/v1/models/short/encode", "{\"inputs\":" TEXT "}", 200);
+    json_t *root = answer_parse(r.body, r.body_bytes);
+    assert_int_equal(json_array_size(json_array_get(answer_get(root, "tokens"), 0)), 7);
+    assert_true(json_is_true(json_array_get(answer_get(root, "usage.truncated"), 0)));
+    json_decref(root);
+    reply_free(&r);
+    r = daemon_request(d, "GET", "/v1/models/short", NULL, NULL, 0);
+    assert_int_equal(r.status, 200);
+    root = answer_parse(r.body, r.body_bytes);
+    assert_int_equal(json_integer_value(answer_get(root, "encoder.max_tokens")), 7);
+    json_decref(root);
+    reply_free(&r);
+    daemon_stop(d);
+    free(dir);
+    free(model);
+    free(config);
+}
+
 /* sentence-transformers may put texts in lower case for a tokeniser that knows cases. */
 static void texts_are_put_in_lower_case_where_the_model_says_so(void **state)
 {
@@ -577,6 +605,7 @@ int main(void)
         cmocka_unit_test(a_pair_has_two_types_of_tokens),
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(long_texts_are_cut_or_refused),
+        cmocka_unit_test(a_tokeniser_beside_the_weights_says_how_long_texts_are),
         cmocka_unit_test(texts_are_put_in_lower_case_where_the_model_says_so),
         cmocka_unit_test(poolings_are_of_the_last_hidden_state),
         cmocka_unit_test(the_rollout_is_the_product_of_the_maps),
