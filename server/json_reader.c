@@ -280,7 +280,9 @@ static attn_status begin_member(srv_json_reader *r, srv_json_type type, const ch
     bool number = type == SRV_JSON_NUMBER || (type == SRV_JSON_STRING && f->kind == SRV_BIAS) ||
                   ((type == SRV_JSON_TRUE || type == SRV_JSON_FALSE) && f->kind == SRV_MASK);
 
-    if (f->kind == SRV_VALUE && type != SRV_JSON_NULL)
+    if (f->kind == SRV_OPTION && type == SRV_JSON_NULL)
+        return ATTN_OK;
+    if (f->kind == SRV_OPTION || (f->kind == SRV_VALUE && type != SRV_JSON_NULL))
         return begin_value(r, type, at, err);
     if (f->kind == SRV_VALUE)
         return attn_fail_at(err, ATTN_EINVAL, srv_json_pointer(r).text,
@@ -345,6 +347,8 @@ static attn_status finish_member(srv_json_reader *r, attn_error *err)
         return srv_json_nested_finish(r, err);
     case SRV_AT_TENSOR:
         return srv_json_tensor_finish(r, err);
+    case SRV_AT_MEMBERS: /* a null that stands for nothing */
+        return ATTN_OK;
     default:
         return parse_value(r, err);
     }

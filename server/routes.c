@@ -7,6 +7,7 @@
 #include "server/app.h"
 #include "server/assets.h"
 #include "server/call.h"
+#include "server/encode.h"
 #include "server/log.h"
 #include "server/oip.h"
 
@@ -163,7 +164,7 @@ static void write_encoder(srv_json_writer *w, const srv_served *served)
                            "\"d_model\":%zu,\"num_layers\":%zu,\"pooling\":\"%s\","
                            "\"normalize\":%s}",
                            t != NULL ? "\"" : "", t != NULL ? attn_tokenizer_kind(t) : "null",
-                           t != NULL ? "\"" : "", info->usual_tokens, info->d_model,
+                           t != NULL ? "\"" : "", srv_encode_text_tokens(info, t), info->d_model,
                            info->num_layers, poolings[info->pooling],
                            info->normalize ? "true" : "false");
 }
