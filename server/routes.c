@@ -76,6 +76,29 @@ bool srv_app_find(srv_exchange *x, size_t *i)
     return false;
 }
 
+void srv_app_reply_models(srv_exchange *x, const char *member,
+                          void (*write)(srv_json_writer *w, const srv_served *served))
+{
+    const srv_app *app = srv_http_app(x);
+    srv_json_writer *w = srv_json_writer_new();
+    size_t n = 0;
+
+    if (w != NULL)
+        srv_json_writer_format(w, "{\"%s\":[", member);
+    for (size_t i = 0; w != NULL && i < srv_models_count(app->models); i++) {
+        const srv_served *served = srv_models_acquire(app->models, i);
+        if (served == NULL)
+            continue;
+        if (n++ > 0)
+            srv_json_writer_raw(w, ",", 1);
+        write(w, served);
+        srv_models_release(app->models, served);
+    }
+    if (w != NULL)
+        srv_json_writer_raw(w, "]}", 2);
+    srv_app_reply_json(x, w);
+}
+
 /* Says why requests for a model cannot be answered now; returns the code. */
 static const char *say_not_loaded(srv_models *m, size_t i, attn_error *err)
 {
@@ -190,25 +213,7 @@ static void write_model(srv_json_writer *w, const srv_served *served)
 
 static void get_models(srv_exchange *x)
 {
-    const srv_app *app = srv_http_app(x);
-    srv_json_writer *w = srv_json_writer_new();
-
-    if (w != NULL) {
-        bool first = true;
-        srv_json_writer_raw(w, "{\"models\":[", 11);
-        for (size_t i = 0; i < srv_models_count(app->models); i++) {
-            const srv_served *served = srv_models_acquire(app->models, i);
-            if (served == NULL)
-                continue;
-            if (!first)
-                srv_json_writer_raw(w, ",", 1);
-            first = false;
-            write_model(w, served);
-            srv_models_release(app->models, served);
-        }
-        srv_json_writer_raw(w, "]}", 2);
-    }
-    srv_app_reply_json(x, w);
+    srv_app_reply_models(x, "models", write_model);
 }
 
 static void get_model(srv_exchange *x)
