@@ -7,6 +7,7 @@
 
 #include "core/checked.h"
 #include "core/nearest.h"
+#include "core/unicode.h"
 #include "server/json_private.h"
 
 #define NO_FIELD SIZE_MAX
@@ -40,9 +41,9 @@ static void point_to_name(srv_pointer *p, const char *name)
     size_t n = strlen(p->text);
 
     p->text[n++] = '/';
-    while (*name != '\0' && n + 8 < sizeof p->text) {
+    while (*name != '\0' && n + 2 * ATTN_UTF8_MAX < sizeof p->text) {
         size_t length = 1;
-        while (((unsigned char)name[length] & 0xC0) == 0x80)
+        while (length < ATTN_UTF8_MAX && ((unsigned char)name[length] & 0xC0) == 0x80)
             length++;
         if (*name == '~' || *name == '/') {
             p->text[n++] = '~';

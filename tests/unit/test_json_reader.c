@@ -287,6 +287,22 @@ static void a_long_name_is_cut_between_characters(void **state)
     }
 }
 
+static void a_name_of_odd_bytes_stays_inside_the_pointer(void **state)
+{
+    srv_json_reader *r = NULL;
+    attn_error err = {0};
+    char name[512];
+
+    (void)state;
+    memset(name, 0x85, sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(srv_json_reader_new(&r, reading_fields, reading_num_fields, NULL, NULL, NULL),
+                     ATTN_OK);
+    assert_int_equal(srv_json_reader_member(r, name, "1", 1, &err), ATTN_EINVAL);
+    assert_true(strlen(err.pointer) < sizeof err.pointer);
+    srv_json_reader_free(r);
+}
+
 static void d11_duplicate_names_are_refused_at_every_level(void **state)
 {
     (void)state;
@@ -758,6 +774,7 @@ int main(void)
         cmocka_unit_test(an_option_may_be_null),
         cmocka_unit_test(names_are_known_or_refused_with_the_nearest),
         cmocka_unit_test(a_long_name_is_cut_between_characters),
+        cmocka_unit_test(a_name_of_odd_bytes_stays_inside_the_pointer),
         cmocka_unit_test(d11_duplicate_names_are_refused_at_every_level),
         cmocka_unit_test(d13_wrong_types_are_named),
         cmocka_unit_test(d01_nan_and_infinity_are_not_json),

@@ -395,6 +395,9 @@ static const struct {
     {"{" WORDS
      ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\"],\"sep\":[\"a\",1]}}",
      ATTN_EFORMAT, "cls"},
+    {"{" WORDS
+     ",\"post_processor\":{\"type\":\"RobertaProcessing\",\"cls\":[\"a\",1],\"sep\":[\"a\",90]}}",
+     ATTN_EFORMAT, "adds 90, which is no token"},
     {"{" WORDS ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[],\"pair\":[]}}",
      ATTN_EUNSUPPORTED, "template"},
     {"{" WORDS ",\"added_tokens\":[{\"id\":7,\"content\":\"x\"}]}", ATTN_EFORMAT, "\"x\" is not 2"},
