@@ -309,8 +309,11 @@ void attn_tokenizer_free(attn_tokenizer *t)
     free(t);
 }
 
-static attn_status read_document(attn_json **out, const attn_token_file *file, const char *name,
-                                 const char *what, attn_error *err)
+typedef attn_status parse_json(attn_json **out, const char *text, size_t n, const char *what,
+                               attn_error *err);
+
+static attn_status read_document(attn_json **out, const attn_token_file *file, parse_json *parse,
+                                 const char *name, const char *what, attn_error *err)
 {
     char label[512];
 
@@ -318,7 +321,7 @@ static attn_status read_document(attn_json **out, const attn_token_file *file, c
     if (file->text == NULL)
         return ATTN_OK;
     (void)snprintf(label, sizeof label, "%s/%s", what, name);
-    return attn_json_parse(out, file->text, file->n, label, err);
+    return parse(out, file->text, file->n, label, err);
 }
 
 /* Larger numbers, such as 1e30, stand for no limit. */
@@ -362,9 +365,11 @@ attn_status attn_tokenizer_parse(attn_tokenizer **out, const attn_token_files *f
     *out = NULL;
     if (t == NULL)
         return attn_fail(err, ATTN_ENOMEM, "%s: no memory for its tokeniser", what);
-    rc = read_document(&config, &files->config, "tokenizer_config.json", what, err);
+    rc = read_document(&config, &files->config, attn_json_parse_reals, "tokenizer_config.json",
+                       what, err);
     if (rc == ATTN_OK)
-        rc = read_document(&document, &files->tokenizer, "tokenizer.json", what, err);
+        rc = read_document(&document, &files->tokenizer, attn_json_parse, "tokenizer.json", what,
+                           err);
     if (rc == ATTN_OK)
         rc = load(t, files, document, config, what, err);
     attn_json_free(document);

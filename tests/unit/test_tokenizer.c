@@ -286,7 +286,7 @@ static void quoted(blob *b, const char *s)
 
 static void vocab_json_with_merges_gives_the_same(void **state)
 {
-    static const char config[] = "{\"model_max_length\":1e30}";
+    static const char config[] = "{\"model_max_length\":1000000000000000019884624838656}";
     attn_tokenizer *t = fixture("roberta");
     attn_json *document = NULL;
     blob vocab = {0}, merges = {0};
