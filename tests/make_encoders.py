@@ -290,6 +290,13 @@ POOLING = (  # words: pooling and normalize, usual length, lower case, then word
     ("missing", FILES, [POOL, "no such file"]),
     ("dense", {**MEAN, "modules.json": NORMAL["modules.json"] + [module("Dense", "3_Dense")]}, ["Dense"]),
     ("elsewhere", {"modules.json": [module("Pooling", "../1_Pooling")]}, ["Pooling"]),
+    ("prompts", {**FILES, **MEAN, "config_sentence_transformers.json": {
+        "prompts": {"query": "Query: ", "document": ""}, "default_prompt_name": None}}, ["mean 0 12 0"]),
+    ("empty_prompt", {**FILES, **MEAN, "config_sentence_transformers.json": {
+        "prompts": {"query": "Query: ", "document": ""}, "default_prompt_name": "document"}}, ["mean 0 12 0"]),
+    ("prompt", {**FILES, **MEAN, "config_sentence_transformers.json": {
+        "prompts": {"query": "Query: "}, "default_prompt_name": "query"}},
+     ["config_sentence_transformers.json", "default_prompt_name", "query"]),
     ("not_a_list", {"modules.json": {}}, ["list"]),
 )
 

@@ -662,7 +662,7 @@ static void check_pooling(const char *path, const char *words)
 static void sentence_transformers_files_say_how_to_pool(void **state)
 {
     (void)state;
-    assert_true(for_each("pooling", check_pooling) >= 15);
+    assert_true(for_each("pooling", check_pooling) >= 18);
 }
 
 /* --- memory ------------------------------------------------------------------------------------------ */
