@@ -29,7 +29,7 @@ static attn_status fail_at(attn_error *err, attn_status code, const char *member
 
 static attn_status charge(srv_request *r, size_t bytes, attn_error *err)
 {
-    ATTN_TRY(attn_budget_reserve(r->budget, bytes, err));
+    ATTN_TRY(srv_request_reserve(r, bytes, err));
     r->reserved += bytes;
     r->plan.inputs += bytes;
     return ATTN_OK;
@@ -172,13 +172,15 @@ static attn_status read_texts(tokens *t, const char *member, const attn_json *v,
         bytes = sum > bytes ? sum : bytes;
     }
     size_t held = MEMORY_OF_TEXT(bytes);
-    ATTN_TRY(attn_budget_reserve(t->r->budget, held, err));
+    ATTN_TRY(srv_request_reserve(t->r, held, err));
+    t->r->reserved += held;
     if (one)
         rc = add_text(t, member, 0, text, NULL, err);
     for (size_t b = 0; b < n && !one && rc == ATTN_OK; b++)
         rc = add_text_of(t, member, b, attn_json_at(v, b), pairs, err);
     attn_encoding_deinit(&t->encoding);
     attn_budget_release(t->r->budget, held);
+    t->r->reserved -= held;
     return rc;
 }
 

@@ -79,7 +79,14 @@ static attn_status too_large(size_t needed, size_t limit, attn_error *err)
     return e.code;
 }
 
-/* A body that is larger than the budget by itself will never fit, whatever else is held now. */
+attn_status srv_request_reserve(srv_request *r, size_t bytes, attn_error *err)
+{
+    size_t all = r->read + r->reserved + bytes;
+
+    return all > r->budget->limit ? too_large(all, r->budget->limit, err)
+                                  : attn_budget_reserve(r->budget, bytes, err);
+}
+
 static attn_status charge(void *arg, ptrdiff_t bytes, attn_error *err)
 {
     srv_request *r = arg;
@@ -89,10 +96,7 @@ static attn_status charge(void *arg, ptrdiff_t bytes, attn_error *err)
         r->read -= (size_t)-bytes;
         return ATTN_OK;
     }
-    size_t all = r->read + r->reserved + (size_t)bytes;
-    if (all > r->budget->limit)
-        return too_large(all, r->budget->limit, err);
-    ATTN_TRY(attn_budget_reserve(r->budget, (size_t)bytes, err));
+    ATTN_TRY(srv_request_reserve(r, (size_t)bytes, err));
     r->read += (size_t)bytes;
     return ATTN_OK;
 }

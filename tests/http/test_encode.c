@@ -598,6 +598,31 @@ static void what_is_needed_is_enough(void **state)
     free(body);
 }
 
+/* Reading a text takes memory for a moment: what then is more than the budget will not fit later either. */
+static void a_text_that_can_never_be_read_is_too_large(void **state)
+{
+    (void)state;
+    enum { WORDS = 2500 };
+    char *model = st_path("tiny=%s/tiny", folder_), body[WORDS * 3 + 64];
+    test_daemon *d =
+        daemon_start((const char *const[]){"--model", model, "--set", "memory.budget=1MiB", NULL});
+    size_t n = (size_t)sprintf(body, "{\"inputs\":\"");
+
+    for (size_t i = 0; i < WORDS; i++)
+        n += (size_t)sprintf(body + n, "at ");
+    (void)sprintf(body + n, "\"}");
+    test_reply r = daemon_post(d, "/v1/models/tiny/encode", body, 413);
+    json_t *root = answer_parse(r.body, r.body_bytes);
+    assert_int_equal(json_integer_value(json_object_get(root, "limit_bytes")), 1 << 20);
+    assert_true(json_integer_value(json_object_get(root, "needed_bytes")) > 1 << 20);
+    json_decref(root);
+    reply_free(&r);
+    r = daemon_post(d, "/v1/models/tiny/encode", "{\"inputs\":\"the cat\"}", 200);
+    reply_free(&r);
+    daemon_stop(d);
+    free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -617,6 +642,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_answered_is_named),
         cmocka_unit_test(nothing_in_is_nothing_out),
         cmocka_unit_test(what_is_needed_is_enough),
+        cmocka_unit_test(a_text_that_can_never_be_read_is_too_large),
     };
     return cmocka_run_group_tests_name("encode", tests, start, stop);
 }
