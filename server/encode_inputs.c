@@ -116,8 +116,14 @@ static attn_status add_text(tokens *t, const char *member, size_t b, const char 
                                .memory_limit = MEMORY_OF_TEXT(n + pair_n),
                                .lower_case = t->e->info->lowercase};
     attn_encoding *e = &t->encoding;
+    attn_error why = {0};
+    attn_status rc = attn_tokenizer_encode(t->r->tokenizer, text, n, pair, pair_n, &o, e, &why);
 
-    ATTN_TRY(attn_tokenizer_encode(t->r->tokenizer, text, n, pair, pair_n, &o, e, err));
+    if (rc != ATTN_OK) {
+        attn_error at = {0};
+        (void)attn_fail(&at, rc, "/%s/%zu", member, b);
+        return attn_fail_at(err, rc, at.text, "%s: %s", at.text, why.text);
+    }
     if (e->count > t->longest) {
         char rest[128];
         (void)snprintf(rest, sizeof rest, "has %zu tokens; model \"%.40s\" takes at most %zu",

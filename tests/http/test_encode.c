@@ -233,6 +233,13 @@ static void a_tokeniser_beside_the_weights_says_how_long_texts_are(void **state)
     json_decref(root);
     reply_free(&r);
     daemon_stop(d);
+
+    st_write_text(config, "{\"tokenizer_class\":\"BertTokenizer\",\"model_max_length\":1}");
+    d = daemon_start((const char *const[]){"--model", model, NULL});
+    r = daemon_post(d, "/v1/models/short/encode", "{\"inputs\":[\"\"]}", 400);
+    assert_non_null(strstr(r.body, "/inputs/0: at most 1 tokens leave no room"));
+    reply_free(&r);
+    daemon_stop(d);
     free(dir);
     free(model);
     free(config);
