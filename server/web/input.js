@@ -2,7 +2,7 @@
 
 import { clamp } from './data.js';
 import { arcsHit, cellAt, drawOver, minimapBox } from './draw.js';
-import { VIEWS } from './state.js';
+import { VIEWS } from './model.js';
 
 export const ALL = { z: 1, x: 0, y: 0 };
 
