@@ -2,7 +2,7 @@
 // and code that they take. Addresses are relative to the page: a path prefix changes nothing.
 
 import './attention-map.js';
-import { count } from './data.js';
+import { count, layerAndHead, visible } from './data.js';
 import { refill } from './dom.js';
 import { fromLink, toLink } from './model.js';
 import { base64, copy, offer } from './save.js';
@@ -85,12 +85,8 @@ function stacked(parts) {
     return { shape: [parts.length, ...shape], values: all };
 }
 
-/** Sends a request; the answer's tensors are {shape, dtype, data}. */
-async function post(path, body, signal) {
-    const headers = { 'Content-Type': 'application/json', Accept: 'application/vnd.safetensors' };
-    const reply = await send(path, { method: 'POST', body, signal, headers });
-    return readSafetensors(await reply.arrayBuffer()).tensors;
-}
+const post = (path, body, signal, Accept) => send(path,
+    { method: 'POST', body, signal, headers: { 'Content-Type': 'application/json', Accept } });
 
 function fromBase64(text) {
     const characters = atob(text), bytes = new Uint8Array(characters.length);
@@ -311,18 +307,18 @@ async function readFile(file, layer) {
 
 /* --- what people take -------------------------------------------------------------------------- */
 
-/** What is on screen as a command or a program. w: {root, route, example, layer, head, index, key}. */
-function snippets({ root, route, example, layer, head, index, key }) {
+/** What is on screen as a command or a program: `change` is what a request says besides its data. */
+function snippets({ root, route, example, inputs, change, index, axes, key }) {
     const url = root + route, source = example && root + example;
-    const change = { ...(layer === null ? {} : { layer }), return_outputs: false,
-        return_attentions: typeof head === 'number' ? { heads: [head] } : { reduce_heads: head } };
+    const texts = inputs !== undefined, given = JSON.stringify({ inputs });
     const json = JSON.stringify(change), python = json.replace('false', 'False');
     const pythonKey = key ? ', "Authorization": "Bearer " + os.environ["ATTND_API_KEY"]' : '';
     const nodeKey = key ? ", Authorization: 'Bearer ' + process.env.ATTND_API_KEY" : '';
     const curl = `curl -s${key ? ' -H "Authorization: Bearer $ATTND_API_KEY"' : ''}`;
     const merge = `python3 -c 'import json,sys; print(json.dumps(json.load(sys.stdin) | ${python}))'`;
+    const whole = JSON.stringify({ inputs, ...change }).replaceAll("'", "'\\''");
     return {
-        curl: `${source ? `${curl} '${source}' |\n  ${merge}`
+        curl: texts ? `${curl} '${url}' \\\n  --json '${whole}'` : `${source ? `${curl} '${source}' |\n  ${merge}`
             : `# request.json: the button below saves it\n${merge} < request.json`} |
   ${curl} '${url}' --json @-`,
         Python: `import json${key ? ', os' : ''}, urllib.request
@@ -332,17 +328,17 @@ def call(url, body=None):
     request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)
     return json.load(urllib.request.urlopen(request))
 
-body = ${source ? `call("${source}")` : 'json.load(open("request.json"))'}
+body = ${texts ? given : source ? `call("${source}")` : 'json.load(open("request.json"))'}
 body.update(${python})
 answer = call("${url}", body)
-weights = answer["attentions"]${index}   # [query][key]
+weights = answer["attentions"]${index}   # ${axes}
 print(weights[0])`,
         JavaScript: `const headers = { 'Content-Type': 'application/json'${nodeKey} };
-const body = ${source ? `await (await fetch('${source}', { headers })).json()`
+const body = ${texts ? given : source ? `await (await fetch('${source}', { headers })).json()`
         : "JSON.parse((await import('node:fs')).readFileSync('request.json', 'utf8'))"};
 Object.assign(body, ${json});
 const answer = await (await fetch('${url}', { method: 'POST', headers, body: JSON.stringify(body) })).json();
-const weights = answer.attentions${index};   // [query][key]
+const weights = answer.attentions${index};   // ${axes}
 console.log(JSON.stringify(weights[0]));`,
     };
 }
@@ -356,6 +352,7 @@ const on = (id, type, f) => $(id).addEventListener(type, f);
 const map = $('map');
 const MOST_CELLS = 1 << 24; // 64 MiB of float32 come as they are; more comes pooled
 const SIDE = 512; // a pooled map's longer side
+const MOST_ENCODED = 1 << 23; // of all heads of an encoder together
 const GENERATED = [12, 64, 512];
 
 const page = {
@@ -366,6 +363,10 @@ const page = {
 const modelPath = () => `v1/models/${encodeURIComponent(page.model.name)}`;
 const examplePath = (name) => `${modelPath()}/examples/${encodeURIComponent(name)}`;
 const layerInfo = () => page.model?.layers[page.layer === 'all' ? 0 : page.layer];
+const alike = ({ layers }) => layers.length > 1 && // one input suits them all
+    new Set(layers.map((l) => String([l.d_model, l.num_heads, l.cross]))).size === 1;
+const texts = () => page.example === 'text'; // is chosen
+const encoded = () => page.request?.inputs !== undefined; // is seen
 const say = (text) => { $('status').textContent = text; };
 
 /* --- links ---------------------------------------------------------------------------------------- */
@@ -378,7 +379,8 @@ function writeLink() {
         const ours = { model: page.model?.name, layer: page.layer, ex: page.example, b0: page.batch };
         const others = page.others.filter(([k]) => !(k in ours));
         const own = Object.entries(ours).filter(([k, v]) => v || (k === 'layer' && v === 0));
-        history.replaceState(null, '', `#${toLink(map.getState(), [...others, ...own])}`);
+        const typed = [$('first').value, $('second').value]; // never in the link, but here after a reload
+        history.replaceState(typed, '', `#${toLink(map.getState(), [...others, ...own])}`);
     }, 150);
 }
 
@@ -415,6 +417,7 @@ const guard = (f) => async (...args) => { try { await f(...args); } catch (e) { 
 
 const start = guard(async () => {
     const link = readLink();
+    if (history.state) [$('first').value, $('second').value] = history.state;
     say('Asking the server for its models…');
     page.models = (await getJSON('v1/models')).models;
     $('locked').hidden = true;
@@ -429,26 +432,31 @@ const start = guard(async () => {
 });
 
 async function chooseModel(model, link = {}) {
-    const { layers } = model, shape = (l) => String([l.d_model, l.num_heads, l.cross]);
-    const alike = layers.length > 1 && layers.every((l) => shape(l) === shape(layers[0]));
     page.model = model;
     $('model').value = model.name;
-    refill($('layer'), [...layers.map((l) => [l.layer, `${l.layer}${l.cross ? ', cross' : ''}`]),
-        ...(alike ? [['all', 'all, same input']] : [])], 0);
     const { examples } = await getJSON(`${modelPath()}/examples`);
-    const inputs = [...examples.map((x) => [x, x]),
+    const inputs = [...(model.encoder?.tokenizer ? [['text', 'text']] : []), ...examples.map((x) => [x, x]),
         ...GENERATED.map((n) => [`generated-${n}`, `generated, ${n} tokens`])];
     refill($('example'), [...inputs, ['own', 'own data']], '');
     const [wanted] = inputs.find(([x]) => x === link.ex) ?? inputs[0];
-    const layer = (link.layer === 'all' && alike) || layers[Number(link.layer)] ? link.layer : null;
+    const all = link.layer === 'all' && (wanted === 'text' || alike(model));
+    const layer = all || model.layers[link.layer] ? link.layer : null;
     await chooseExample(wanted, layer, Number(link.b0) || 0);
 }
 
+function setExample(name) {
+    page.example = $('example').value = name;
+    $('texts').hidden = !texts();
+    if (!page.model) return;
+    const all = texts() || alike(page.model) ? [['all', texts() ? 'all' : 'all, same input']] : [];
+    const layers = page.model.layers.map((l) => [l.layer, `${l.layer}${l.cross ? ', cross' : ''}`]);
+    refill($('layer'), [...layers, ...all], page.layer);
+}
+
 async function chooseExample(name, layer = null, batch = 0) {
-    page.example = name;
-    $('example').value = name;
-    if (name === 'own') {
-        if (!page.request) $('own-dialog').showModal();
+    setExample(name);
+    if (texts()) {
+        await loadTexts(layer);
         return;
     }
     const made = /^generated-(\d+)$/.exec(name);
@@ -476,24 +484,31 @@ async function chooseRequest(request, layer, batch = 0) {
 
 /* --- maps ----------------------------------------------------------------------------------------- */
 
-const routeOf = () => (page.request.query ? 'v1/scaled-dot-product-attention' : `${modelPath()}/attention`);
+const routeOf = () => (page.request.query ? 'v1/scaled-dot-product-attention'
+    : `${modelPath()}/${encoded() ? 'encode' : 'attention'}`);
 
 async function ask(layer, wanted) {
     const extra = { return_outputs: false, return_attentions: wanted };
     if (!page.request.query) extra.layer = layer;
-    const answer = await post(routeOf(), bodyOf(page.one, extra), page.running.signal);
-    if (!answer.attentions) throw new Error('the answer holds no attentions');
-    return { shape: answer.attentions.shape.slice(-3), values: numbers(answer.attentions) };
+    const reply = await post(routeOf(), bodyOf(page.one, extra), page.running.signal,
+        'application/vnd.safetensors');
+    const { attentions } = readSafetensors(await reply.arrayBuffer()).tensors;
+    if (!attentions) throw new Error('the answer holds no attentions');
+    return { shape: attentions.shape.slice(-3), values: numbers(attentions) };
+}
+
+function begin() {
+    page.running?.abort();
+    page.running = new AbortController();
+    map.showError('');
+    say('Asking for the map…');
 }
 
 async function load() {
-    page.running?.abort();
-    page.running = new AbortController();
     const { one, model, layer, request, example } = page, all = layer === 'all';
     const layers = all ? model.layers.map((l) => l.layer) : [layer];
     const heads = one.tensors.query?.shape.at(-3) ?? layerInfo().num_heads;
-    map.showError('');
-    say('Asking for the map…');
+    begin();
     let data = null;
     if (layers.length * heads * one.queries * one.keys <= MOST_CELLS) {
         const parts = [];
@@ -508,7 +523,6 @@ async function load() {
     const source = request.query ? ['own query, key and value'] : [model.name, `layer ${layer}`];
     const title = [...source, example].join(', '), { queryTokens, keyTokens } = one;
     map.data = { title, queryTokens, keyTokens, ...data, mask: maskOf(one, layerInfo(), heads) };
-    map.setState(map.getState());
     writeLink();
 }
 
@@ -521,15 +535,78 @@ async function loadPooled(layer, heads) {
 }
 
 on('map', 'attention-need', guard(async ({ detail }) => {
-    const { head, queries, keys } = detail, { data } = map;
-    const { values } = await ask(page.layer, { heads: [head], queries, keys });
+    const { head, queries, keys } = detail, { data } = map, [layer, one] = layerAndHead(head, perLayer());
+    const { values } = encoded()
+        ? await encode(page.request.inputs, { layers: [layer], heads: [one], queries, keys })
+        : await ask(page.layer, { heads: [head], queries, keys });
     if (map.data === data) map.refine({ head, queries, keys, values });
 }));
+
+/* --- texts: all layers of a whole encoder ----------------------------------------------------------- */
+
+const perLayer = () => map.data.shape.at(-3);
+
+async function encode(inputs, wanted) {
+    const body = JSON.stringify({ inputs, return_embeddings: false, return_attentions: wanted,
+        encoding_format: 'base64' });
+    const reply = await post(`${modelPath()}/encode`, body, page.running.signal, 'application/json');
+    const answer = await reply.json();
+    return { ...answer, ...tensor(answer.attentions) };
+}
+
+async function loadTexts(layer = null) {
+    const { name, layers, encoder } = page.model, typed = [$('first').value, $('second').value];
+    const inputs = typed[1] ? [typed] : typed[0];
+    begin();
+    // Blocks of one cell, which is the map itself, unless there are too many.
+    const size = Math.floor(Math.sqrt(MOST_ENCODED / (layers.length * layers[0].num_heads)));
+    const { tokens: [tokens], shape, values, usage } = await encode(inputs, { pool: { size, kind: 'max' } });
+    const n = tokens.length, block = Math.ceil(n / size);
+    const special = (k) => encoder.special_tokens.includes(tokens[k]);
+    if (!location.hash) map.setState({ view: 'grid' }); // nobody has chosen another
+    Object.assign(page, { request: { inputs }, one: null, batch: 0 });
+    $('sequence-label').hidden = true;
+    $('layer').disabled = false;
+    say(usage.truncated[0] ? `The text is cut: this model takes ${encoder.max_tokens} tokens.` : '');
+    map.data = {
+        title: [name, ...typed.filter(Boolean).map((t) => visible(t, 40))].join(', '),
+        shape: [shape[0], shape[2], n, n], values, queryTokens: tokens,
+        breaks: count(n).filter((k) => k > 1 && special(k - 1) && !special(k)),
+        mask: layers.some(({ window }) => window.left >= 0) ? { windows: layers.map((l) => l.window) } : null,
+        pooled: block > 1 ? { kind: 'max', block: [block, block] } : null,
+    };
+    $('special').disabled = block > 1;
+    if (layer !== null) goToLayer(layer);
+    followState(map.getState());
+}
+
+/** The same head in another layer; for "all" the mean. */
+function goToLayer(layer) {
+    const { head } = map.getState(), per = perLayer(), named = typeof head === 'string';
+    map.setState({ head: layer !== 'all' ? layer * per + (named ? 0 : head % per) : named ? head : 'mean' });
+}
+
+const specials = () => page.model.encoder.special_tokens.join(',');
+
+function followState({ head, hide }) {
+    if (encoded()) {
+        page.layer = typeof head === 'string' ? 'all' : layerAndHead(head, perLayer())[0];
+        $('layer').value = page.layer;
+        $('special').checked = hide === specials();
+    }
+    writeLink();
+}
+
+on('texts', 'submit', guard(async (e) => {
+    e.preventDefault();
+    await loadTexts();
+}));
+on('special', 'change', ({ target }) => map.setState({ hide: target.checked ? specials() : '' }));
 
 /* --- own data ------------------------------------------------------------------------------------- */
 
 async function showOwn({ request, map: data }, name) {
-    page.example = 'own';
+    setExample('own');
     if (data) {
         page.running?.abort();
         Object.assign(page, { request: null, one: null, batch: 0 });
@@ -539,7 +616,6 @@ async function showOwn({ request, map: data }, name) {
     } else {
         await chooseRequest(request, request.layer ?? (page.layer === 'all' ? 0 : page.layer));
     }
-    $('example').value = 'own';
     $('own-dialog').close();
     writeLink();
 }
@@ -575,18 +651,26 @@ let language = 'curl';
 const languages = document.querySelectorAll('[data-language]');
 
 function showCode() {
-    const { request, layer, example, batch } = page, shown = request !== null;
+    const { request, example, batch } = page, shown = request !== null;
     $('snippet').textContent = 'This map came from a file, not from the server.';
     $('copy').disabled = $('save-request').disabled = !shown;
     for (const b of languages) b.setAttribute('aria-pressed', b.dataset.language === language);
     if (!$('code-dialog').open) $('code-dialog').showModal();
     if (!shown) return;
-    const stored = example !== 'own' && !example.startsWith('generated');
-    const single = rankOf(request.inputs_embeds ?? request.query) === 2;
+    const stored = !/^(own|text|generated-\d+)$/.test(example), { inputs, query } = request;
+    const encoder = encoded(), single = !encoder && rankOf(request.inputs_embeds ?? query) === 2;
+    let { head } = map.getState(), { layer } = page;
+    const named = typeof head === 'string';
+    if (layer === 'all' || encoder) [layer, head] = named ? [0, head] : layerAndHead(head, perLayer());
+    const wanted = named ? { reduce_heads: head } : { heads: [head] };
+    const each = encoder && named; // layers
+    const change = encoder ? { return_embeddings: false,
+        return_attentions: each ? wanted : { layers: [layer], ...wanted } }
+        : { ...(query ? {} : { layer }), return_outputs: false, return_attentions: wanted };
     $('snippet').textContent = snippets({
-        root: address(''), route: routeOf(), example: stored ? examplePath(example) : null,
-        layer: request.query ? null : layer === 'all' ? 0 : layer, head: map.getState().head,
-        index: single ? '[0]' : `[${batch}][0]`, key: hasKey(),
+        root: address(''), route: routeOf(), example: stored ? examplePath(example) : null, inputs, change,
+        index: each ? '' : encoder ? '[0][0][0]' : single ? '[0]' : `[${batch}][0]`,
+        axes: `${each ? '[layer][sequence][head]' : ''}[query][key]`, key: hasKey(),
     })[language];
 }
 
@@ -610,11 +694,23 @@ for (const b of document.querySelectorAll('[data-close]')) {
 }
 on('model', 'change', guard((e) => chooseModel(page.models.find((m) => m.name === e.target.value))));
 on('layer', 'change', guard(async (e) => {
-    page.layer = e.target.value === 'all' ? 'all' : Number(e.target.value);
+    const layer = e.target.value === 'all' ? 'all' : Number(e.target.value);
+    if (texts()) {
+        if (encoded()) goToLayer(layer);
+        return;
+    }
+    page.layer = layer;
     if (page.example.startsWith('generated')) await chooseExample(page.example, page.layer);
     else if (page.one) await load();
 }));
-on('example', 'change', guard((e) => chooseExample(e.target.value)));
+on('example', 'change', guard(async ({ target }) => {
+    if (target.value !== 'own') {
+        await chooseExample(target.value);
+        return;
+    }
+    target.value = page.example;
+    $('own-dialog').showModal();
+}));
 on('sequence', 'change', guard((e) => chooseRequest(page.request, page.layer, Number(e.target.value))));
 on('hold', 'click', () => {
     if (!map.data) return;
@@ -631,7 +727,7 @@ on('locked', 'submit', (e) => {
     map.showError('');
     start();
 });
-on('map', 'attention-statechange', writeLink);
+on('map', 'attention-statechange', ({ detail }) => followState(detail));
 addEventListener('hashchange', guard(async () => {
     const link = readLink(), { model, layer, ex, b0 } = link;
     if (page.model && model && model !== page.model.name) await start();

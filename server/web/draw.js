@@ -221,6 +221,9 @@ function clip(ctx, { x, y, w, h: high }, more) {
     ctx.clip();
 }
 
+/** The line between segments, drawn twice so that it is seen on any colour. */
+const EDGE = ({ ground, text }) => [[ground, 4], [text, 1.5]];
+
 /** Draws a pane as describe() has it. Returns the level that was drawn. */
 function drawPane(ctx, p) {
     const { d, layout: l, ink, dpr, colours } = p, { box, sx, sy } = l, area = areaOf(l, d);
@@ -253,6 +256,14 @@ function drawPane(ctx, p) {
             ctx.lineTo(box.x + box.w, y);
         }
         ctx.stroke();
+    }
+    ctx.globalAlpha = 1;
+    for (const [colour, wide] of EDGE(ink)) {
+        ctx.fillStyle = colour;
+        for (const k of d.breaks) {
+            ctx.fillRect(box.x + (k - l.x) * sx - wide / 2, box.y, wide, box.h);
+            ctx.fillRect(box.x, box.y + (k - l.y) * sy - wide / 2, box.w, wide);
+        }
     }
     ctx.restore();
     ctx.strokeStyle = ink.line;
@@ -363,7 +374,7 @@ function matrix(m) {
 
 function compare(m) {
     const s = m.state, d = m.data, o = m.otherData, { ui } = m, [a, b] = ui.panes;
-    const heads = (x) => [...count(x.heads), 'mean', 'max'].map((k) => [k, headName(x, k)]);
+    const heads = (x) => [...count(x.heads), 'mean', 'max'].map((k) => [k, headName(x, k, true)]);
     refill(ui.head, heads(d), s.head);
     refill(ui.other, heads(o), s.other);
     const nameB = `${o === d ? '' : `${visible(o.title || 'other', 40)} · `}${headName(o, s.other)}`;
@@ -536,6 +547,9 @@ function toSVG(p) {
         }
     }
     if (!few) cells.push(svg('image', { ...area, preserveAspectRatio: 'none', href: raster(p, area) }));
+    const { x: left, y: top } = box, path = d.breaks.map((k) => `M${left + (k - x) * sx} ${top}v${area.height}` +
+        `M${left} ${top + (k - y) * sy}h${area.width}`).join('');
+    cells.push(...EDGE(ink).map(([stroke, wide]) => svg('path', { d: path, stroke, 'stroke-width': wide })));
     const labels = axisLabels(l, d).map((t) => {
         const word = t.word && svg('tspan', { fill: ink.text, 'font-size': 12 }, escape(t.word));
         const index = svg('tspan', { fill: ink.muted, 'font-size': 10 }, t.index);

@@ -112,6 +112,7 @@ const KEYS = {
     'PgUp, PgDn': 'ten queries up, down',
     'Ctrl Home, Ctrl End': 'first, last query',
     '[ and ]': 'head before, after',
+    '{ and }': 'the same head a layer before, after',
     Enter: 'pin the query, or let it go',
     '+ - 0': 'zoom in, out, all of it',
     '1 to 5': 'Grid, Matrix, Tokens, Arcs, Compare',
@@ -192,28 +193,39 @@ function headButton(m, head) {
         m.refresh();
     };
     const on = { onclick, ondblclick, onpointerenter, onpointerleave };
-    return Object.assign(h('button', { type: 'button', className: 'head', ...on }, canvas, label),
+    const title = headName(m.data, head);
+    return Object.assign(h('button', { type: 'button', className: 'head', title, ...on }, canvas, label),
         { canvas, label, head });
 }
 
-/** Buttons for heads; name(head) is a text of one or two lines. */
-function fill(m, node, heads, name) {
-    const { head, selection, scale, colormap } = m.state, filled = heads.join();
+/** Buttons for heads; name(head) is a text of one or two lines. `layered`: each layer is a row with its name. */
+function fill(m, node, heads, name, layered = false) {
+    const { head, selection, scale, colormap, hide, renormalise } = m.state, filled = `${layered} ${heads}`;
     if (node.filled !== filled || node.of !== m.data) {
-        node.replaceChildren(...heads.map((x) => headButton(m, x)));
-        Object.assign(node, { filled, of: m.data, ready: '' });
+        const buttons = heads.map((x) => headButton(m, x)), per = heads.length / m.data.layers;
+        const named = (k) => [text(`layer ${k}`, 'span'), ...buttons.slice(k * per, (k + 1) * per)];
+        node.replaceChildren(...(layered ? [h('span'), ...count(per).map((k) => text(`head ${k}`, 'span')),
+            ...count(m.data.layers).flatMap(named)] : buttons));
+        Object.assign(node, { filled, buttons, of: m.data, ready: '' });
     }
-    const ready = JSON.stringify([head, selection, scale, colormap, m.ink, m.thumbsMade]);
+    const ready = JSON.stringify([head, selection, scale, colormap, hide, renormalise, m.ink, m.thumbsMade]);
     if (node.ready === ready) return;
     node.ready = ready;
-    for (const b of node.children) {
+    for (const b of node.buttons) {
         b.setAttribute('aria-pressed', b.head === head);
         b.classList.toggle('chosen', selection.includes(b.head));
         const [first, second] = name(b.head).split('\n');
         b.label.replaceChildren(first, ...(second ? [h('br'), text(second, 'small')] : []));
     }
+    if (node.shows !== head) { // into sight, without moving the page
+        const box = node === m.ui.grid ? m.ui.scroll : node, outer = box.getBoundingClientRect();
+        const b = node.buttons.find((x) => x.head === head)?.getBoundingClientRect() ?? outer;
+        box.scrollBy(Math.min(0, b.left - outer.left) + Math.max(0, b.right - outer.right),
+            Math.min(0, b.top - outer.top) + Math.max(0, b.bottom - outer.bottom));
+        node.shows = head;
+    }
     const sum = (b) => typeof b.head === 'string'; // these want all others first
-    const todo = [...node.children].sort((a, b) => sum(a) - sum(b));
+    const todo = [...node.buttons].sort((a, b) => sum(a) - sum(b));
     function* pictures() {
         for (const b of todo) {
             paint(m, b.canvas, b.head);
@@ -225,14 +237,13 @@ function fill(m, node, heads, name) {
 }
 
 function updateStrip(m) {
-    const d = m.data, per = d.heads / d.layers, sum = `of ${m.state.selection.length || 'all'}`;
-    const number = (x) => (d.layers > 1 ? `${Math.floor(x / per)}·${x % per}` : String(x));
+    const d = m.data, sum = `of ${m.state.selection.length || 'all'}`;
+    const number = (x) => (d.layers > 1 ? headName(d, x, true) : String(x));
     fill(m, m.ui.heads, ['mean', 'max', ...count(d.heads)], (x) =>
         (typeof x === 'string' ? `${x}\n${sum}` : number(x)));
 }
 
 const NOTES = {
-    index: () => '',
     entropy: (f) => `\n${f.entropy.toFixed(2)} bits`,
     first: (f) => `\n${f.first.toFixed(3)} to the first`,
     diagonal: (f) => `\n${f.diagonal.toFixed(3)} near the diagonal`,
@@ -245,9 +256,10 @@ function grid(m) {
         heads.sort((a, b) => order(a) - order(b) || a - b);
     }
     const layered = d.layers > 1 && sort === 'index' && per <= 16; // a row for each layer
-    ui.grid.style.gridTemplateColumns = layered ? `repeat(${per}, minmax(64px, 1fr))` : '';
+    ui.grid.style.gridTemplateColumns = layered ? `max-content repeat(${per}, minmax(50px, 150px))` : '';
     ui.grid.classList.toggle('few', d.heads <= 12);
-    fill(m, ui.grid, heads, (x) => headName(d, x) + (sort === 'index' ? '' : NOTES[sort](m.facts(x))));
+    fill(m, ui.grid, heads, (x) => (layered ? '' : headName(d, x) + (NOTES[sort]?.(m.facts(x)) ?? '')),
+        layered);
     paint(m, ui.side.preview, m.head);
     const made = m.levels(m.head);
     return { made, ...m.limits(made) };
@@ -280,10 +292,10 @@ function tokensNode(m) {
 
 function fillTokens(m, node) {
     const d = m.data, same = d.queries === d.keys && String(d.queryTokens) === String(d.keyTokens);
-    const run = (tokens, n, side) => count(Math.min(n, MOST_TOKENS)).map((k) => {
+    const run = (tokens, n, side) => count(Math.min(n, MOST_TOKENS)).flatMap((k) => {
         const span = text(visible(tokens ? tokens[k] : k, 60), 'span', { dir: 'auto' });
         Object.assign(span.dataset, { side, index: k });
-        return span;
+        return d.breaks.includes(k) ? [h('hr'), span] : [span];
     });
     const apart = () => [text('queries', 'h3'), ...run(d.queryTokens, d.queries, 'query'),
         text('keys', 'h3'), ...run(d.keyTokens, d.keys, 'key')];
@@ -432,7 +444,7 @@ class Side {
     /** at: {head, query, key}; row: the exact row or null; cell: {value, exact}; more: further facts. */
     update(d, at, row, { value, exact }, masked, more) {
         const named = (k, tokens, max) => [`${k} `, ...(tokens ? [bdi(visible(tokens[k], max))] : [])];
-        this.title.textContent = [d.title, headName(d, at.head)].filter(Boolean).join(' · ');
+        this.title.textContent = [headName(d, at.head), d.title].filter(Boolean).join(' · ');
         this.where.replaceChildren(...place(d, at));
         this.value.textContent = `${exact ? '' : '≤ '}${shortest(value)}`;
         const pooled = `the ${d.pooled} of its ${d.bq}×${d.bk} cells; the exact value is on its way`;
@@ -588,10 +600,14 @@ export class AttentionMap extends HTMLElement {
         return toTSV(m.data, m.raw(m.state.head));
     }
 
-    /** All heads [heads, queries, keys], or {head: true}: the one that is chosen, [queries, keys]. */
+    /**
+     * All heads, [heads, queries, keys] or [layers, heads, queries, keys]; {head: true}: the one that is
+     * chosen, [queries, keys].
+     */
     toNPY({ head = false } = {}) {
-        const m = this.#map, { heads, rows, cols, values } = m.data;
-        return head ? toNPY(m.raw(m.state.head), [rows, cols]) : toNPY(values, [heads, rows, cols]);
+        const m = this.#map, { heads, layers, rows, cols, values } = m.data;
+        if (head) return toNPY(m.raw(m.state.head), [rows, cols]);
+        return toNPY(values, [...(layers > 1 ? [layers] : []), heads / layers, rows, cols]);
     }
 
     /* --- inside ------------------------------------------------------------------------------- */

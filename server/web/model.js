@@ -149,12 +149,11 @@ export class Model {
     }
 
     show(given, data) {
-        this.#stopThumbs?.();
         this.#drop(() => true);
         this.#sums.clear();
-        this.#thumbs = [];
         this.#facts = [];
         Object.assign(this, { given, data, hover: null, hoverHead: null });
+        this.#stopThumbs?.();
         if (!data) return;
         this.#adopt();
         this.#makeThumbs();
@@ -166,9 +165,11 @@ export class Model {
     }
 
     set(change, speak = false) {
-        const before = JSON.stringify(this.state);
+        const before = JSON.stringify(this.state), { hide, renormalise } = this.state;
         Object.assign(this.state, change);
         if (this.data) this.#adopt();
+        const s = this.state;
+        if (this.data && (s.hide !== hide || s.renormalise !== renormalise)) this.#makeThumbs();
         if ('selection' in change) {
             this.#sums.clear();
             this.#drop((key) => /"(mean|max)"/.test(key));
@@ -310,10 +311,12 @@ export class Model {
     }
 
     #makeThumbs() {
-        const d = this.data, thumbs = this.#thumbs;
+        const d = this.data, thumbs = this.#thumbs = [], { hide, renormalise } = this.state;
+        const filter = { hidden: hiddenKeys(hide, d), renormalise };
+        this.#stopThumbs?.();
         function* make() {
             for (const k of count(d.heads)) {
-                thumbs[k] = yield* thumbnail(d, k);
+                thumbs[k] = yield* thumbnail(d, k, filter);
                 yield;
             }
         }

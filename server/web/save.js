@@ -137,8 +137,9 @@ export async function copy(text, button) {
 }
 
 export function copyCell(m, button) {
-    const { head, query, key, value } = m.detail(), { queryTokens, keyTokens } = m.data;
-    const cell = { head, query, key, queryToken: queryTokens?.[query], keyToken: keyTokens?.[key],
+    const { head, query, key, value } = m.detail(), { layers, queryTokens, keyTokens } = m.data;
+    const name = layers > 1 ? headName(m.data, head) : head;
+    const cell = { head: name, query, key, queryToken: queryTokens?.[query], keyToken: keyTokens?.[key],
         value: Number(shortest(value)) };
     copy(JSON.stringify(cell), button);
 }

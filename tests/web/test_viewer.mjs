@@ -148,6 +148,7 @@ test('keys_reach_every_cell_and_are_spoken', async () => {
         equal((await getState(page)).key, k + 1, `in ${view}`);
     }
     await page.keyboard.press('2');
+    await settle(page);
     await page.keyboard.press('+');
     check((await getState(page)).zoom.z > 1, 'zoomed');
     await page.keyboard.press('0');
