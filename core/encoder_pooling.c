@@ -193,17 +193,9 @@ static attn_status read_transformer(attn_encoder *e, const char *folder, attn_er
 
 attn_status attn_encoder_read_pooling(attn_encoder *e, const char *path, attn_error *err)
 {
-    char *folder = NULL;
-    const char *slash = strrchr(path, '/');
+    char *folder = attn_file_folder(path);
 
     e->info.pooling = ATTN_EMBED_MEAN; /* what sentence-transformers does with a plain model */
-    if (asprintf(&folder, "%s/.", path) < 0)
-        return attn_fail(err, ATTN_ENOMEM, "%s: not enough memory", path);
-    bool is_folder = access(folder, F_OK) == 0;
-    free(folder);
-    folder = is_folder       ? strdup(path)
-             : slash == NULL ? strdup(".")
-                             : strndup(path, (size_t)(slash - path));
     if (folder == NULL)
         return attn_fail(err, ATTN_ENOMEM, "%s: not enough memory", path);
     attn_status rc = read_modules(e, folder, err);

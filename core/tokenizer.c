@@ -183,6 +183,7 @@ attn_token_scratch *attn_token_scratch_new(void)
 /* Gives back what it holds. */
 static void empty(attn_token_scratch *w)
 {
+    free(w->lower.p);
     for (size_t i = 0; i < 2; i++) {
         free(w->normal[i].p);
         free(w->points[i].p);
@@ -230,6 +231,21 @@ static attn_status check(const attn_tokenizer *t, const char *text, size_t n, co
     return ATTN_OK;
 }
 
+/* One of the texts becomes ids. */
+static attn_status encode_text(const attn_tokenizer *t, attn_token_scratch *w, const char *text,
+                               size_t n, bool lower_case, attn_error *err)
+{
+    if (!lower_case)
+        return attn_added_encode(t, w, text, n, err);
+    w->lower.n = 0;
+    ATTN_TRY(attn_text_need(w, &w->lower, ATTN_LOWER_BYTES(n), err));
+    w->lower.n = attn_unicode_lower_text(&t->unicode, text, n, w->lower.p);
+    if (w->lower.n > ATTN_TOKEN_TEXT)
+        return attn_fail(err, ATTN_ETOOBIG, "the text in lower case has more than %u bytes",
+                         ATTN_TOKEN_TEXT);
+    return attn_added_encode(t, w, w->lower.p, w->lower.n, err);
+}
+
 static attn_status encode(const attn_tokenizer *t, const char *text, size_t n, const char *pair,
                           size_t pair_n, const attn_tokenize_options *options, attn_encoding *e,
                           attn_error *err)
@@ -242,10 +258,10 @@ static attn_status encode(const attn_tokenizer *t, const char *text, size_t n, c
     /* Of a pair the lengths decide what is cut: both are encoded to their ends. */
     if (options->max_length != 0 && pair == NULL)
         w->most = options->max_length;
-    ATTN_TRY(attn_added_encode(t, w, text, n, err));
+    ATTN_TRY(encode_text(t, w, text, n, options->lower_case, err));
     size_t first = w->count;
     if (pair != NULL)
-        ATTN_TRY(attn_added_encode(t, w, pair, pair_n, err));
+        ATTN_TRY(encode_text(t, w, pair, pair_n, options->lower_case, err));
     return attn_post_process(t, w, first, pair != NULL, options, e, err);
 }
 

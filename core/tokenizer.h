@@ -82,6 +82,7 @@ typedef struct {
     size_t max_length;   /* of the result, special tokens included; 0 = no limit */
     size_t memory_limit; /* bytes that *e may hold in all; 0 = no limit */
     bool no_specials;    /* the text's tokens alone */
+    bool lower_case;     /* first of all, as Python's str.lower() does it */
 } attn_tokenize_options;
 
 /* Encodes `text`, or the pair of it and `pair` (NULL = there is none), n bytes of UTF-8 each. What is

@@ -101,6 +101,8 @@ attn_status srv_request_new(srv_request **out, srv_request_kind kind, const attn
                             attn_budget *budget, attn_error *err)
 {
     srv_request *r = calloc(1, sizeof *r);
+    /* Clients of other servers say null for what they do not set. */
+    bool foreign = kind == SRV_EMBEDDINGS || kind == SRV_EMBED;
     size_t n = 0;
 
     *out = NULL;
@@ -114,7 +116,10 @@ attn_status srv_request_new(srv_request **out, srv_request_kind kind, const attn
         r->place[f] = -1;
         if (field_table[f].kinds & 1 << kind) {
             r->place[f] = (int)n;
-            r->fields[n++] = field_table[f].field;
+            r->fields[n] = field_table[f].field;
+            if (foreign && r->fields[n].kind == SRV_VALUE)
+                r->fields[n].kind = SRV_OPTION;
+            n++;
         }
     }
     attn_status rc = srv_json_reader_new(&r->reader, r->fields, n, charge, r, err);

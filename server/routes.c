@@ -7,6 +7,7 @@
 #include "server/app.h"
 #include "server/assets.h"
 #include "server/call.h"
+#include "server/encode.h"
 #include "server/log.h"
 #include "server/oip.h"
 
@@ -73,6 +74,29 @@ bool srv_app_find(srv_exchange *x, size_t *i)
         return true;
     srv_http_reply_problem(x, &err, "model_not_found");
     return false;
+}
+
+void srv_app_reply_models(srv_exchange *x, const char *member,
+                          void (*write)(srv_json_writer *w, const srv_served *served))
+{
+    const srv_app *app = srv_http_app(x);
+    srv_json_writer *w = srv_json_writer_new();
+    size_t n = 0;
+
+    if (w != NULL)
+        srv_json_writer_format(w, "{\"%s\":[", member);
+    for (size_t i = 0; w != NULL && i < srv_models_count(app->models); i++) {
+        const srv_served *served = srv_models_acquire(app->models, i);
+        if (served == NULL)
+            continue;
+        if (n++ > 0)
+            srv_json_writer_raw(w, ",", 1);
+        write(w, served);
+        srv_models_release(app->models, served);
+    }
+    if (w != NULL)
+        srv_json_writer_raw(w, "]}", 2);
+    srv_app_reply_json(x, w);
 }
 
 /* Says why requests for a model cannot be answered now; returns the code. */
@@ -193,7 +217,7 @@ static void write_encoder(srv_json_writer *w, const srv_served *served)
     srv_json_writer_format(w,
                            ",\"max_tokens\":%zu,\"d_model\":%zu,\"num_layers\":%zu,"
                            "\"pooling\":\"%s\",\"normalize\":%s}",
-                           info->usual_tokens, info->d_model, info->num_layers,
+                           srv_encode_text_tokens(info, t), info->d_model, info->num_layers,
                            poolings[info->pooling], info->normalize ? "true" : "false");
 }
 
@@ -218,25 +242,7 @@ static void write_model(srv_json_writer *w, const srv_served *served)
 
 static void get_models(srv_exchange *x)
 {
-    const srv_app *app = srv_http_app(x);
-    srv_json_writer *w = srv_json_writer_new();
-
-    if (w != NULL) {
-        bool first = true;
-        srv_json_writer_raw(w, "{\"models\":[", 11);
-        for (size_t i = 0; i < srv_models_count(app->models); i++) {
-            const srv_served *served = srv_models_acquire(app->models, i);
-            if (served == NULL)
-                continue;
-            if (!first)
-                srv_json_writer_raw(w, ",", 1);
-            first = false;
-            write_model(w, served);
-            srv_models_release(app->models, served);
-        }
-        srv_json_writer_raw(w, "]}", 2);
-    }
-    srv_app_reply_json(x, w);
+    srv_app_reply_models(x, "models", write_model);
 }
 
 static void get_model(srv_exchange *x)

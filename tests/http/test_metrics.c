@@ -382,6 +382,39 @@ static void rejections_are_counted_by_their_code(void **state)
     daemon_stop(d);
 }
 
+static void those_who_may_not_are_counted_by_what_they_lack(void **state)
+{
+    static const char *const KEY[] = {"Authorization: Bearer sesame", NULL};
+    static const char *const ELSEWHERE[] = {"Authorization: Bearer sesame", "Host: example.com",
+                                            NULL};
+    static const struct {
+        const char *method, *path, *code;
+        const char *const *headers;
+    } turned_away[] = {
+        {"GET", "/v1/models", "unauthorized", NULL},
+        {"GET", "/v1/models", "host_not_allowed", ELSEWHERE},
+        {"POST", "/v2/repository/models/demo/load", "admin_disabled", KEY},
+    };
+    char *dir = st_temp_dir(), *file = st_path("%s/keys", dir);
+    char *option = st_path("auth.keys_file=%s", file);
+    (void)state;
+
+    st_write_text(file, "sesame\n");
+    test_daemon *d =
+        daemon_start(COMMAND("serve", "--set", option, "--set", "auth.protect_metrics=false"));
+    for (size_t i = 0; i < sizeof turned_away / sizeof *turned_away; i++) {
+        test_reply r = daemon_request(d, turned_away[i].method, turned_away[i].path,
+                                      turned_away[i].headers, NULL, 0);
+        assert_true(r.status == 401 || r.status == 403);
+        the_label_is_the_code_of_the_problem(d, &r, 1);
+        assert_true(value_now(d, rejected(turned_away[i].code)) == 1);
+    }
+    daemon_stop(d);
+    st_remove_dir(dir);
+    free(file);
+    free(option);
+}
+
 static void a_full_queue_counts_those_it_refused(void **state)
 {
     enum { N = 6 };
@@ -711,6 +744,7 @@ int main(void)
         cmocka_unit_test(switched_off_there_is_nothing),
         cmocka_unit_test(counters_move_by_what_was_computed),
         cmocka_unit_test(rejections_are_counted_by_their_code),
+        cmocka_unit_test(those_who_may_not_are_counted_by_what_they_lack),
         cmocka_unit_test(a_full_queue_counts_those_it_refused),
         cmocka_unit_test(the_ledger_is_at_zero_whatever_ended_a_request),
         cmocka_unit_test(clients_cannot_make_series),
