@@ -19,6 +19,7 @@
 
 #include "tests/daemon.h"
 #include "tests/st.h"
+#include "tests/watch.h"
 
 static char *folder_;
 
@@ -104,14 +105,6 @@ static void it_reads_what_is_named_and_writes_and_runs_nothing(void **state)
     free(beside);
 }
 
-static bool log_has(const test_daemon *d, const char *text)
-{
-    char *log = daemon_log(d);
-    bool has = strstr(log, text) != NULL;
-    free(log);
-    return has;
-}
-
 /* A model's link is set to a folder that nothing named: out of reach, unless there is no sandbox. */
 static void a_model_from_elsewhere_is_out_of_reach(void **state)
 {
@@ -133,18 +126,18 @@ static void a_model_from_elsewhere_is_out_of_reach(void **state)
         test_daemon *d = daemon_start((const char *const[]){
             "--model", model, "--set", sandbox ? "sandbox.enabled=true" : "sandbox.enabled=false",
             "--set", "log.format=json", NULL});
-        bool inside = log_has(d, "\"sandboxed\":\"yes\"");
+        bool inside = watch_log_has(d, "\"sandboxed\":\"yes\"");
         assert_true(sandbox || !inside);
         if (sandbox && !inside)
             printf("skipped: sandbox of the daemon: this kernel has no Landlock\n");
         assert_int_equal(unlink(link_), 0);
         assert_int_equal(symlink(other, link_), 0);
         assert_int_equal(kill(daemon_pid(d), SIGHUP), 0);
-        for (int i = 0; i < 500 && !log_has(d, "reloaded\""); i++)
-            (void)usleep(10000);
-        assert_true(log_has(d, inside ? "not everything was reloaded" : "\"msg\":\"reloaded\""));
+        watch_log_until(d, "reloaded\"");
+        assert_true(
+            watch_log_has(d, inside ? "not everything was reloaded" : "\"msg\":\"reloaded\""));
         if (inside)
-            assert_true(log_has(d, "Permission denied"));
+            assert_true(watch_log_has(d, "Permission denied"));
         test_reply r = daemon_request(d, "GET", "/v1/models/m", NULL, NULL, 0);
         assert_int_equal(r.status, 200);
         reply_free(&r);
@@ -181,9 +174,8 @@ static void a_model_whose_files_are_links_is_loaded_again(void **state)
     }
     test_daemon *d = daemon_start((const char *const[]){"--model", model, NULL});
     assert_int_equal(kill(daemon_pid(d), SIGHUP), 0);
-    for (int i = 0; i < 500 && !log_has(d, "reloaded"); i++)
-        (void)usleep(10000);
-    assert_false(log_has(d, "not everything was reloaded"));
+    watch_log_until(d, "reloaded\"");
+    assert_false(watch_log_has(d, "not everything was reloaded"));
     daemon_stop(d);
     free(cache);
     free(blobs);
