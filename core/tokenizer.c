@@ -1,5 +1,6 @@
 #include "core/tokenizer.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,17 @@ size_t attn_tokenizer_max_length(const attn_tokenizer *t)
 size_t attn_tokenizer_specials(const attn_tokenizer *t, bool pair)
 {
     return pair ? t->pair.specials : t->single.specials;
+}
+
+uint32_t attn_tokenizer_special(const attn_tokenizer *t, bool pair, size_t k)
+{
+    const attn_template_item *item = pair ? t->pair.item : t->single.item;
+
+    assert(k < attn_tokenizer_specials(t, pair));
+    for (;; item++) {
+        if (item->id >= 0 && k-- == 0)
+            return (uint32_t)item->id;
+    }
 }
 
 size_t attn_tokenizer_bytes(const attn_tokenizer *t)

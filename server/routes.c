@@ -172,6 +172,34 @@ static void write_layer(srv_json_writer *w, const attn_model *m, size_t i)
                            attn_model_layer_position(m, i), cross ? "true" : "false", s->d_kv);
 }
 
+/* Of those around one text, `one` of them, and those around a pair. */
+static uint32_t special_at(const attn_tokenizer *t, size_t one, size_t i)
+{
+    return attn_tokenizer_special(t, i >= one, i >= one ? i - one : i);
+}
+
+/* What is put around texts and pairs, each once. */
+static void write_special_tokens(srv_json_writer *w, const attn_tokenizer *t)
+{
+    size_t one = t != NULL ? attn_tokenizer_specials(t, false) : 0;
+    size_t n = t != NULL ? one + attn_tokenizer_specials(t, true) : 0;
+
+    srv_json_writer_raw(w, "[", 1);
+    for (size_t i = 0, written = 0; i < n; i++) {
+        uint32_t id = special_at(t, one, i);
+        size_t k = 0;
+        while (k < i && special_at(t, one, k) != id)
+            k++;
+        const char *token = attn_tokenizer_token(t, id);
+        if (k < i || token == NULL)
+            continue;
+        if (written++ > 0)
+            srv_json_writer_raw(w, ",", 1);
+        srv_json_writer_string(w, token);
+    }
+    srv_json_writer_raw(w, "]", 1);
+}
+
 /* What a whole encoder takes and gives. */
 static void write_encoder(srv_json_writer *w, const srv_served *served)
 {
@@ -182,14 +210,15 @@ static void write_encoder(srv_json_writer *w, const srv_served *served)
     if (e == NULL)
         return;
     const attn_encoder_info *info = attn_encoder_get_info(e);
+    srv_json_writer_format(
+        w, ",\"encoder\":{\"tokenizer\":%s%s%s,\"special_tokens\":", t != NULL ? "\"" : "",
+        t != NULL ? attn_tokenizer_kind(t) : "null", t != NULL ? "\"" : "");
+    write_special_tokens(w, t);
     srv_json_writer_format(w,
-                           ",\"encoder\":{\"tokenizer\":%s%s%s,\"max_tokens\":%zu,"
-                           "\"d_model\":%zu,\"num_layers\":%zu,\"pooling\":\"%s\","
-                           "\"normalize\":%s}",
-                           t != NULL ? "\"" : "", t != NULL ? attn_tokenizer_kind(t) : "null",
-                           t != NULL ? "\"" : "", srv_encode_text_tokens(info, t), info->d_model,
-                           info->num_layers, poolings[info->pooling],
-                           info->normalize ? "true" : "false");
+                           ",\"max_tokens\":%zu,\"d_model\":%zu,\"num_layers\":%zu,"
+                           "\"pooling\":\"%s\",\"normalize\":%s}",
+                           srv_encode_text_tokens(info, t), info->d_model, info->num_layers,
+                           poolings[info->pooling], info->normalize ? "true" : "false");
 }
 
 static void write_model(srv_json_writer *w, const srv_served *served)

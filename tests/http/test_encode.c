@@ -490,6 +490,24 @@ static void null_is_nothing_in_the_shapes_of_others(void **state)
 
 /* --- what is refused --------------------------------------------------------------------------- */
 
+static void a_model_names_the_special_tokens(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"/v1/models/tiny", "/v1/models"};
+    json_t *wanted = json_pack("[s, s]", "[CLS]", "[SEP]");
+
+    for (size_t i = 0; i < 2; i++) {
+        test_reply r = daemon_request(daemon_, "GET", paths[i], NULL, NULL, 0);
+        json_t *root = answer_parse(r.body, r.body_bytes);
+        json_t *model = i == 0 ? root : json_array_get(json_object_get(root, "models"), 1);
+        json_t *got = json_object_get(json_object_get(model, "encoder"), "special_tokens");
+        assert_true(json_equal(got, wanted));
+        json_decref(root);
+        reply_free(&r);
+    }
+    json_decref(wanted);
+}
+
 static void what_cannot_be_answered_is_named(void **state)
 {
     (void)state;
@@ -646,6 +664,7 @@ int main(void)
         cmocka_unit_test(base64_has_the_bits_of_the_numbers),
         cmocka_unit_test(openai_s_and_the_other_interface_have_the_same_numbers),
         cmocka_unit_test(null_is_nothing_in_the_shapes_of_others),
+        cmocka_unit_test(a_model_names_the_special_tokens),
         cmocka_unit_test(what_cannot_be_answered_is_named),
         cmocka_unit_test(nothing_in_is_nothing_out),
         cmocka_unit_test(what_is_needed_is_enough),

@@ -163,6 +163,10 @@ static void tokens_are_spelled_as_in_the_file(void **state)
     assert_string_equal(attn_tokenizer_kind(t), "WordPiece");
     assert_int_equal(attn_tokenizer_specials(t, false), 2);
     assert_int_equal(attn_tokenizer_specials(t, true), 3);
+    for (size_t k = 0; k < 5; k++) {
+        id = attn_tokenizer_special(t, k >= 2, k >= 2 ? k - 2 : k);
+        assert_string_equal(attn_tokenizer_token(t, id), k == 0 || k == 2 ? "[CLS]" : "[SEP]");
+    }
     assert_true(attn_tokenizer_find(t, "[MASK]", &id));
     assert_int_equal(id, 4);
     assert_false(attn_tokenizer_find(t, "[mask]", &id));
