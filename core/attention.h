@@ -32,6 +32,7 @@ typedef struct {
  * to are set to zero in place. */
 typedef struct {
     size_t index;    /* its number in the request, for messages */
+    size_t first;    /* of a slice: the sequence's token that is its query 0, for messages */
     size_t q_len;    /* T: query tokens */
     size_t kv_len;   /* new key tokens, T in self attention */
     size_t past_len; /* P; S = P + kv_len */

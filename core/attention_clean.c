@@ -4,11 +4,12 @@
 #include "attention_private.h"
 #include "kern.h"
 
-static attn_status not_finite(const attn_item *it, const char *what, size_t token,
-                              const float *input, size_t width, attn_error *err)
+/* `row` is the input that the token's projection was made of, or NULL. */
+static attn_status not_finite(const attn_item *it, const char *what, size_t token, const float *row,
+                              size_t width, attn_error *err)
 {
     size_t b = it->seq->index;
-    if (input == NULL || !attn_kernels.all_finite(input + token * width, width))
+    if (row == NULL || !attn_kernels.all_finite(row, width))
         return attn_fail(err, ATTN_ENONFINITE,
                          "sequence %zu, %s %zu holds NaN or Infinity and is attended", b, what,
                          token);
@@ -29,9 +30,11 @@ static attn_status clean_query(attn_run *run, attn_item *it, size_t h, size_t i,
             it->query.data + h * it->query.head_stride + i * it->query.row_stride, n->head_dim))
         return ATTN_OK;
     for (size_t j = 0; j < it->s_len; j++) {
-        if (attn_visible(run, it, h, i, j))
-            return not_finite(it, "token", i, it->seq->x,
-                              run->layer != NULL ? run->layer->spec.d_model : 0, err);
+        if (!attn_visible(run, it, h, i, j))
+            continue;
+        size_t width = run->layer != NULL ? run->layer->spec.d_model : 0;
+        const float *row = run->layer != NULL ? it->seq->x + i * width : NULL;
+        return not_finite(it, "token", it->seq->first + i, row, width, err);
     }
     zero_row(&it->query, i, h, n->head_dim);
     zero_row(&it->seq->query_out, i, h, n->head_dim);
@@ -81,8 +84,10 @@ static attn_status clean_key_value(attn_run *run, attn_item *it, size_t g, size_
                 continue;
             if (j < s->past_len || run->layer == NULL)
                 return not_finite(it, "key", j, NULL, 0, err);
-            return not_finite(it, s->context != NULL ? "context token" : "token", j - s->past_len,
-                              s->context != NULL ? s->context : s->x, run->layer->spec.d_kv, err);
+            size_t token = j - s->past_len, width = run->layer->spec.d_kv;
+            const float *from = s->context != NULL ? s->context : s->x;
+            return not_finite(it, s->context != NULL ? "context token" : "token", token,
+                              from + token * width, width, err);
         }
     }
     for (size_t l = 0; l < n->head_dim; l++)

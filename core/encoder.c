@@ -16,10 +16,10 @@ static bool wants_maps(const attn_encode_options *o, size_t layer, size_t *slot)
     return false;
 }
 
-static bool wants_state(const attn_encode_options *o, size_t state, size_t *slot)
+static bool wants_state(const attn_encode_options *o, size_t state)
 {
-    for (*slot = 0; *slot < o->num_hidden; ++*slot) {
-        if (o->hidden[*slot] == state)
+    for (size_t i = 0; i < o->num_hidden; i++) {
+        if (o->hidden[i] == state)
             return true;
     }
     return false;
@@ -316,18 +316,21 @@ static void copy_state(void *arg, size_t i, size_t worker)
     size_t d = run->e->info.d_model;
 
     (void)worker;
-    if (s->hidden != NULL)
-        memcpy(s->hidden + run->slot * s->hidden_stride, run->x + run->row[i] * d,
-               s->tokens * d * sizeof(float));
+    for (size_t slot = 0; s->hidden != NULL && slot < run->opt->num_hidden; slot++) {
+        if (run->opt->hidden[slot] == run->state)
+            memcpy(s->hidden + slot * s->hidden_stride, run->x + run->row[i] * d,
+                   s->tokens * d * sizeof(float));
+    }
 }
 
 /* Gives away what belongs to a hidden state. */
 static attn_status give_state(encode_run *run, size_t state, attn_error *err)
 {
     size_t slot = 0;
-    bool state_wanted = wants_state(run->opt, state, &run->slot);
+    bool state_wanted = wants_state(run->opt, state);
     bool maps_wanted = state > 0 && wants_maps(run->opt, state - 1, &slot);
 
+    run->state = state;
     if (state_wanted)
         attn_pool_run(run->pool, run->n, copy_state, run);
     if (run->opt->done == NULL || !(state_wanted || maps_wanted))

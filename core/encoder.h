@@ -86,7 +86,8 @@ typedef struct {
     attn_embed pooling; /* of `embedding`; the caller puts in the model's own */
     bool normalize;     /* to length 1; zeros stay */
 
-    const size_t *hidden; /* chosen hidden states, 0 .. L; a state's place here is its slot */
+    /* Chosen hidden states, 0 .. L; a place here is a slot. One that is here twice is written twice. */
+    const size_t *hidden;
     size_t num_hidden;
     const size_t *map_layers; /* layers whose maps are wanted, 0 .. L - 1 */
     size_t num_map_layers;

@@ -18,7 +18,8 @@ typedef struct {
     const char *types[5]; /* values of model_type */
     const char *layer;    /* of an attention layer, behind the model's prefix */
     const char *words, *positions, *token_types, *embed_norm;
-    const char *projection; /* needed where word embeddings are narrower than the layers */
+    const char *projection; /* needed where word embeddings are narrower than the layers, or: */
+    bool projects;          /* always */
     const char *final_norm;
     /* Beside the attention, in its layer: */
     const char *attention_norm, *feed_norm, *up, *down;
@@ -56,6 +57,7 @@ static const family families[] = {
      BERT_EMBEDDINGS,
      .token_types = "embeddings.token_type_embeddings",
      .projection = "encoder.embedding_hidden_mapping_in",
+     .projects = true,
      .layer = "encoder.albert_layer_groups.{G}.albert_layers.{N}.attention",
      .attention_norm = "attention.LayerNorm",
      .feed_norm = "full_layer_layer_norm",
@@ -325,7 +327,7 @@ static attn_status read_around(loader *l, void *out, attn_error *err)
         e->info.types = types->dim[0];
     }
     ATTN_TRY(read_norm(l, l->prefix, f->embed_norm, width, &e->embed_norm, err));
-    if (width != d) {
+    if (width != d || f->projects) {
         e->projection.in = width;
         e->projection.out = d;
         ATTN_TRY(read_dense(l, l->prefix, f->projection, 0, 1, &e->projection, err));

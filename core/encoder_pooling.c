@@ -1,4 +1,5 @@
-/* What sentence-transformers writes beside a model: modules.json, 1_Pooling/config.json, sentence_bert_config.json. */
+/* What sentence-transformers writes beside a model: modules.json, 1_Pooling/config.json, sentence_bert_config.json,
+ * config_sentence_transformers.json. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,24 +192,43 @@ static attn_status read_transformer(attn_encoder *e, const char *folder, attn_er
     return rc;
 }
 
+/* --- prompts ----------------------------------------------------------------------------------------- */
+
+/* What stands before every text unless its sender says otherwise: then texts as they come are no texts of the model. */
+static attn_status read_prompts(attn_encoder *e, const char *folder, attn_error *err)
+{
+    char *label = NULL;
+    attn_json *document = NULL;
+    const char *name = NULL, *prompt = NULL;
+
+    attn_status rc = read_file(&document, &label, folder, "config_sentence_transformers.json", err);
+    const attn_config c = {document, label};
+    attn_config prompts = {0};
+    if (rc == ATTN_OK && document != NULL)
+        rc = attn_config_string(&c, "default_prompt_name", &name, err);
+    if (rc == ATTN_OK && name != NULL)
+        rc = attn_config_object(&c, "prompts", &prompts, err);
+    if (rc == ATTN_OK && name != NULL && prompts.object != NULL &&
+        attn_json_string(attn_json_get(prompts.object, name), &prompt) && prompt[0] != '\0')
+        refuse(e, "%s: default_prompt_name is \"%.40s\", and prompts are not supported", label,
+               name);
+    attn_json_free(document);
+    free(label);
+    return rc;
+}
+
 attn_status attn_encoder_read_pooling(attn_encoder *e, const char *path, attn_error *err)
 {
-    char *folder = NULL;
-    const char *slash = strrchr(path, '/');
+    char *folder = attn_file_folder(path);
 
     e->info.pooling = ATTN_EMBED_MEAN; /* what sentence-transformers does with a plain model */
-    if (asprintf(&folder, "%s/.", path) < 0)
-        return attn_fail(err, ATTN_ENOMEM, "%s: not enough memory", path);
-    bool is_folder = access(folder, F_OK) == 0;
-    free(folder);
-    folder = is_folder       ? strdup(path)
-             : slash == NULL ? strdup(".")
-                             : strndup(path, (size_t)(slash - path));
     if (folder == NULL)
         return attn_fail(err, ATTN_ENOMEM, "%s: not enough memory", path);
     attn_status rc = read_modules(e, folder, err);
     if (rc == ATTN_OK)
         rc = read_transformer(e, folder, err);
+    if (rc == ATTN_OK)
+        rc = read_prompts(e, folder, err);
     free(folder);
     return rc;
 }

@@ -113,7 +113,7 @@ typedef struct {
     size_t parts, columns; /* of a tile, in this stage */
     const float *then;     /* the weights of the stage behind it; a task's part of them has */
     size_t then_floats;
-    size_t layer, slot;
+    size_t layer, state;
 
     _Atomic size_t overflow; /* smallest row with a result that is not finite, or SIZE_MAX */
 } encode_run;

@@ -83,6 +83,22 @@ attn_status attn_file_check_unchanged(const attn_file *f, attn_error *err)
     return ATTN_OK;
 }
 
+char *attn_file_folder(const char *path)
+{
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    size_t n = strlen(path);
+
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        if (slash == NULL)
+            return strdup(".");
+        n = (size_t)(slash - path) + 1;
+    }
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return strndup(path, n);
+}
+
 const char *attn_file_looks_like(const void *start, size_t n)
 {
     static const struct {

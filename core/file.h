@@ -29,6 +29,10 @@ ATTN_NODISCARD attn_status attn_file_read(const attn_file *f, uint64_t offset, v
  * between may be a mix. A file renamed over the path does not matter, we hold the old one. */
 ATTN_NODISCARD attn_status attn_file_check_unchanged(const attn_file *f, attn_error *err);
 
+/* The folder that a model's files lie in: the path itself if it is a folder, else what the file lies in. The caller
+ * frees; NULL = no memory. */
+char *attn_file_folder(const char *path);
+
 /* What a file that starts with these n bytes probably is, to complete "it looks like ...", or NULL.
  * 64 bytes are enough. */
 const char *attn_file_looks_like(const void *start, size_t n);

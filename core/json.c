@@ -93,8 +93,8 @@ static attn_status fail_nul(const char *text, const char *nul, const char *what,
                      what, line, column);
 }
 
-attn_status attn_json_parse(attn_json **out, const char *text, size_t n, const char *what,
-                            attn_error *err)
+static attn_status parse(attn_json **out, const char *text, size_t n, size_t flags,
+                         const char *what, attn_error *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     json_error_t e;
@@ -107,12 +107,24 @@ attn_status attn_json_parse(attn_json **out, const char *text, size_t n, const c
         return fail_nul(text, nul, what, err);
     (void)pthread_once(&once, watch_memory);
     ran_out = false;
-    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | flags, &e);
     if (*out != NULL && !ran_out)
         return ATTN_OK;
     json_decref(*out);
     *out = NULL;
     return fail_parse(&e, text, n, what, err);
+}
+
+attn_status attn_json_parse(attn_json **out, const char *text, size_t n, const char *what,
+                            attn_error *err)
+{
+    return parse(out, text, n, 0, what, err);
+}
+
+attn_status attn_json_parse_reals(attn_json **out, const char *text, size_t n, const char *what,
+                                  attn_error *err)
+{
+    return parse(out, text, n, JSON_DECODE_INT_AS_REAL, what, err);
 }
 
 attn_status attn_json_read_file(attn_json **out, const char *path, size_t max_bytes,

@@ -17,6 +17,11 @@ typedef struct json_t attn_json; /* opaque here; jansson's own node */
 ATTN_NODISCARD attn_status attn_json_parse(attn_json **out, const char *text, size_t n,
                                            const char *what, attn_error *err);
 
+/* The same with integers of any size: they become reals, and attn_json_integer() finds none. Python writes 10^30, its
+ * tokenisers' length without a limit, as an integer. */
+ATTN_NODISCARD attn_status attn_json_parse_reals(attn_json **out, const char *text, size_t n,
+                                                 const char *what, attn_error *err);
+
 /* Reads and parses a file of at most max_bytes. ATTN_EIO, ATTN_EFORMAT. */
 ATTN_NODISCARD attn_status attn_json_read_file(attn_json **out, const char *path, size_t max_bytes,
                                                attn_error *err);

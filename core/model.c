@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "encoder_private.h"
+#include "file.h"
 
 enum { MAX_CONFIG_BYTES = 16 << 20 };
 
@@ -32,16 +32,10 @@ struct attn_model {
 /* config.json in the folder, or beside the file. */
 static char *config_path(const char *path)
 {
-    struct stat st;
-    char *out = NULL;
-    const char *slash = strrchr(path, '/');
-    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    size_t n = folder ? strlen(path) : slash != NULL ? (size_t)(slash - path) : 0;
+    char *out = NULL, *folder = attn_file_folder(path);
+    int length = folder == NULL ? -1 : asprintf(&out, "%s/config.json", folder);
 
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    int length = !folder && slash == NULL ? asprintf(&out, "config.json")
-                                          : asprintf(&out, "%.*s/config.json", (int)n, path);
+    free(folder);
     return length < 0 ? NULL : out;
 }
 

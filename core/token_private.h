@@ -34,6 +34,7 @@ enum { ATTN_TEXT_SLACK = 128 }; /* bytes that one character may become */
 
 struct attn_token_scratch {
     size_t bytes, limit;               /* of all rooms; limit 0 = none */
+    attn_text lower;                   /* the text in lower case */
     attn_text normal[2];               /* steps of the normaliser take turns */
     attn_text split[ATTN_TOKEN_STEPS]; /* what a step of the pre-tokeniser rewrites */
     attn_room points[2];               /* code points of a stretch to normalise; while ordering */

@@ -258,6 +258,18 @@ static attn_status read_added(attn_tokenizer *t, const attn_json *v, uint32_t *n
     return rc;
 }
 
+/* The encoder looks its rows up by these. */
+static attn_status check_specials(const attn_tokenizer *t, const attn_template *m, const char *what,
+                                  attn_error *err)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        if (m->item[i].id >= 0 && attn_tokenizer_token(t, (uint32_t)m->item[i].id) == NULL)
+            return attn_fail(err, ATTN_EFORMAT, "%s: the post_processor adds %d, which is no token",
+                             what, (int)m->item[i].id);
+    }
+    return ATTN_OK;
+}
+
 attn_status attn_token_read_json(attn_tokenizer *t, const attn_json *document, const char *folder,
                                  attn_error *err)
 {
@@ -276,5 +288,6 @@ attn_status attn_token_read_json(attn_tokenizer *t, const attn_json *document, c
     uint32_t next = (uint32_t)t->vocabulary_count;
     for (size_t i = 0; i < attn_json_length(added); i++)
         ATTN_TRY(read_added(t, attn_json_at(added, i), &next, what, err));
-    return ATTN_OK;
+    ATTN_TRY(check_specials(t, &t->single, what, err));
+    return check_specials(t, &t->pair, what, err);
 }

@@ -1,5 +1,6 @@
 #include "core/tokenizer.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,17 @@ size_t attn_tokenizer_specials(const attn_tokenizer *t, bool pair)
     return pair ? t->pair.specials : t->single.specials;
 }
 
+uint32_t attn_tokenizer_special(const attn_tokenizer *t, bool pair, size_t k)
+{
+    const attn_template_item *item = pair ? t->pair.item : t->single.item;
+
+    assert(k < attn_tokenizer_specials(t, pair));
+    for (;; item++) {
+        if (item->id >= 0 && k-- == 0)
+            return (uint32_t)item->id;
+    }
+}
+
 size_t attn_tokenizer_bytes(const attn_tokenizer *t)
 {
     size_t bytes = sizeof *t + attn_unicode_bytes(&t->unicode) + attn_trie_bytes(&t->vocabulary) +
@@ -171,6 +183,7 @@ attn_token_scratch *attn_token_scratch_new(void)
 /* Gives back what it holds. */
 static void empty(attn_token_scratch *w)
 {
+    free(w->lower.p);
     for (size_t i = 0; i < 2; i++) {
         free(w->normal[i].p);
         free(w->points[i].p);
@@ -218,6 +231,21 @@ static attn_status check(const attn_tokenizer *t, const char *text, size_t n, co
     return ATTN_OK;
 }
 
+/* One of the texts becomes ids. */
+static attn_status encode_text(const attn_tokenizer *t, attn_token_scratch *w, const char *text,
+                               size_t n, bool lower_case, attn_error *err)
+{
+    if (!lower_case)
+        return attn_added_encode(t, w, text, n, err);
+    w->lower.n = 0;
+    ATTN_TRY(attn_text_need(w, &w->lower, ATTN_LOWER_BYTES(n), err));
+    w->lower.n = attn_unicode_lower_text(&t->unicode, text, n, w->lower.p);
+    if (w->lower.n > ATTN_TOKEN_TEXT)
+        return attn_fail(err, ATTN_ETOOBIG, "the text in lower case has more than %u bytes",
+                         ATTN_TOKEN_TEXT);
+    return attn_added_encode(t, w, w->lower.p, w->lower.n, err);
+}
+
 static attn_status encode(const attn_tokenizer *t, const char *text, size_t n, const char *pair,
                           size_t pair_n, const attn_tokenize_options *options, attn_encoding *e,
                           attn_error *err)
@@ -230,10 +258,10 @@ static attn_status encode(const attn_tokenizer *t, const char *text, size_t n, c
     /* Of a pair the lengths decide what is cut: both are encoded to their ends. */
     if (options->max_length != 0 && pair == NULL)
         w->most = options->max_length;
-    ATTN_TRY(attn_added_encode(t, w, text, n, err));
+    ATTN_TRY(encode_text(t, w, text, n, options->lower_case, err));
     size_t first = w->count;
     if (pair != NULL)
-        ATTN_TRY(attn_added_encode(t, w, pair, pair_n, err));
+        ATTN_TRY(encode_text(t, w, pair, pair_n, options->lower_case, err));
     return attn_post_process(t, w, first, pair != NULL, options, e, err);
 }
 
@@ -293,8 +321,11 @@ void attn_tokenizer_free(attn_tokenizer *t)
     free(t);
 }
 
-static attn_status read_document(attn_json **out, const attn_token_file *file, const char *name,
-                                 const char *what, attn_error *err)
+typedef attn_status parse_json(attn_json **out, const char *text, size_t n, const char *what,
+                               attn_error *err);
+
+static attn_status read_document(attn_json **out, const attn_token_file *file, parse_json *parse,
+                                 const char *name, const char *what, attn_error *err)
 {
     char label[512];
 
@@ -302,7 +333,7 @@ static attn_status read_document(attn_json **out, const attn_token_file *file, c
     if (file->text == NULL)
         return ATTN_OK;
     (void)snprintf(label, sizeof label, "%s/%s", what, name);
-    return attn_json_parse(out, file->text, file->n, label, err);
+    return parse(out, file->text, file->n, label, err);
 }
 
 /* Larger numbers, such as 1e30, stand for no limit. */
@@ -346,9 +377,11 @@ attn_status attn_tokenizer_parse(attn_tokenizer **out, const attn_token_files *f
     *out = NULL;
     if (t == NULL)
         return attn_fail(err, ATTN_ENOMEM, "%s: no memory for its tokeniser", what);
-    rc = read_document(&config, &files->config, "tokenizer_config.json", what, err);
+    rc = read_document(&config, &files->config, attn_json_parse_reals, "tokenizer_config.json",
+                       what, err);
     if (rc == ATTN_OK)
-        rc = read_document(&document, &files->tokenizer, "tokenizer.json", what, err);
+        rc = read_document(&document, &files->tokenizer, attn_json_parse, "tokenizer.json", what,
+                           err);
     if (rc == ATTN_OK)
         rc = load(t, files, document, config, what, err);
     attn_json_free(document);

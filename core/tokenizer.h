@@ -60,6 +60,9 @@ bool attn_tokenizer_find(const attn_tokenizer *t, const char *token, uint32_t *i
 /* How many special tokens are put around one text, or around a pair. */
 size_t attn_tokenizer_specials(const attn_tokenizer *t, bool pair);
 
+/* The id of the k-th of them, k < attn_tokenizer_specials(t, pair), in the order in which they stand there. */
+uint32_t attn_tokenizer_special(const attn_tokenizer *t, bool pair, size_t k);
+
 /* What a text became. Start with all zeroes and use it again for as many texts as you like, from one
  * thread at a time: the memory is kept until attn_encoding_deinit(). */
 typedef struct attn_token_scratch attn_token_scratch;
@@ -79,6 +82,7 @@ typedef struct {
     size_t max_length;   /* of the result, special tokens included; 0 = no limit */
     size_t memory_limit; /* bytes that *e may hold in all; 0 = no limit */
     bool no_specials;    /* the text's tokens alone */
+    bool lower_case;     /* first of all, as Python's str.lower() does it */
 } attn_tokenize_options;
 
 /* Encodes `text`, or the pair of it and `pair` (NULL = there is none), n bytes of UTF-8 each. What is

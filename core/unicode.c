@@ -22,7 +22,7 @@ attn_status attn_unicode_init(attn_unicode *u, attn_error *err)
 {
     enum { LAST = 0x110000 / ATTN_U_BLOCK };
     size_t blocks = 0, room = 0, at = 0;
-    uint32_t left = attn_unicode_runs[0] >> 12;
+    uint32_t left = attn_unicode_runs[0] >> ATTN_U_BITS;
 
     memset(u, 0, sizeof *u);
     for (size_t b = 0; b < LAST; b++) {
@@ -37,9 +37,9 @@ attn_status attn_unicode_init(attn_unicode *u, attn_error *err)
             room = more;
         }
         for (size_t i = 0; i < ATTN_U_BLOCK; i++) {
-            for (; left == 0; left = attn_unicode_runs[at] >> 12)
+            for (; left == 0; left = attn_unicode_runs[at] >> ATTN_U_BITS)
                 at++;
-            u->block[blocks][i] = attn_unicode_runs[at] & 0xfff;
+            u->block[blocks][i] = attn_unicode_runs[at] & ((1u << ATTN_U_BITS) - 1);
             left--;
         }
         size_t place = keep_block(u, blocks);
@@ -130,6 +130,49 @@ uint32_t attn_unicode_lower(const attn_unicode *u, uint32_t c, uint32_t *second)
         if (low == 0)
             return c;
     }
+}
+
+/* Is the first character beside a sigma that counts a letter of two cases? */
+static bool is_cased(const attn_unicode *u, uint32_t c, bool *goes_on)
+{
+    unsigned class = attn_unicode_class(u, c);
+
+    *goes_on = (class & ATTN_U_IGNORABLE) != 0;
+    return (class & ATTN_U_CASED) != 0;
+}
+
+/* The sigma at s[at] ends a word. Sigmas are cased: what lies between two of them is looked at twice at most. */
+static bool is_final(const attn_unicode *u, const char *s, size_t n, size_t at)
+{
+    size_t bytes, before = at, behind = at + 2;
+    bool goes_on = true, cased = false;
+
+    while (goes_on && before > 0) {
+        before = attn_utf8_before(s, before);
+        cased = is_cased(u, attn_utf8_get(s + before, &bytes), &goes_on);
+    }
+    if (!cased)
+        return false;
+    cased = false;
+    for (goes_on = true; goes_on && behind < n; behind += bytes)
+        cased = is_cased(u, attn_utf8_get(s + behind, &bytes), &goes_on);
+    return !cased;
+}
+
+size_t attn_unicode_lower_text(const attn_unicode *u, const char *s, size_t n, char *out)
+{
+    enum { CAPITAL_SIGMA = 0x3a3, FINAL_SIGMA = 0x3c2 };
+    size_t used = 0;
+
+    for (size_t i = 0, bytes; i < n; i += bytes) {
+        uint32_t second, c = attn_utf8_get(s + i, &bytes), low = attn_unicode_lower(u, c, &second);
+        if (c == CAPITAL_SIGMA && is_final(u, s, n, i))
+            low = FINAL_SIGMA;
+        used += attn_utf8_put(out + used, low);
+        if (second != 0)
+            used += attn_utf8_put(out + used, second);
+    }
+    return used;
 }
 
 size_t attn_unicode_decompose(const attn_unicode *u, uint32_t c, bool compatibility,

@@ -26,6 +26,9 @@ enum {
     ATTN_U_EXTEND = 1 << 10, /* joins the grapheme before it */
     ATTN_U_PREPEND = 2 << 10,
     ATTN_U_CONTROL = 3 << 10, /* is one alone */
+    /* Beside a sigma, for Python's str.lower(): */
+    ATTN_U_CASED = 1 << 12,     /* a letter that has cases */
+    ATTN_U_IGNORABLE = 1 << 13, /* nothing that ends a word */
 };
 
 #define ATTN_U_BLOCK 128
@@ -127,6 +130,11 @@ static inline size_t attn_utf8_put(char *out, uint32_t c)
 /* The lower case without context: no final sigma. U+0130 alone has two; *second is then the other one,
  * else 0. */
 uint32_t attn_unicode_lower(const attn_unicode *u, uint32_t c, uint32_t *second);
+
+/* n bytes of UTF-8 as Python's str.lower() changes them, the final sigma as well; `out` has room for
+ * ATTN_LOWER_BYTES(n), and may not be s. Returns how many bytes there are. */
+#define ATTN_LOWER_BYTES(n) ((n) + (n) / 2)
+size_t attn_unicode_lower_text(const attn_unicode *u, const char *s, size_t n, char *out);
 
 #define ATTN_U_DECOMPOSED 18 /* U+FDFA has the longest compatibility decomposition */
 

@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* From U+0000 on: length << 12 | classes (ATTN_U_*). */
+/* From U+0000 on: length << ATTN_U_BITS | classes (ATTN_U_*). */
+#define ATTN_U_BITS 14
 extern const uint32_t attn_unicode_runs[];
 extern const size_t attn_unicode_run_count;
 

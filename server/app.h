@@ -55,4 +55,8 @@ const char *srv_app_not_ready(srv_exchange *x, attn_error *err);
 /* Replies with all that the writer gives, and frees it. NULL: there was no memory. */
 void srv_app_reply_json(srv_exchange *x, srv_json_writer *w);
 
+/* Replies with an object whose only member, of that name, is a list with what `write` says of each loaded model. */
+void srv_app_reply_models(srv_exchange *x, const char *member,
+                          void (*write)(srv_json_writer *w, const srv_served *served));
+
 #endif

@@ -159,7 +159,7 @@ static attn_status check_dialect(const srv_request *r, attn_error *err)
         return attn_fail_at(err, ATTN_ESHAPE, "/dimensions",
                             "/dimensions: embeddings of model \"%s\" have %zu numbers",
                             attn_model_name(r->model), r->encode->info->d_model);
-    if (prompt != NULL && !attn_json_is_null(prompt))
+    if (prompt != NULL)
         return attn_fail_at(err, ATTN_ESHAPE, "/prompt_name", "/prompt_name: there are no prompts");
     return srv_request_choice(direction, "/truncation_direction", directions, 2, &choice, err);
 }
@@ -448,6 +448,8 @@ attn_status srv_encode_parse(srv_request *r, size_t workers, attn_error *err)
     ATTN_TRY(place_sequences(r, err));
     ATTN_TRY(srv_request_check_ranges(r, err));
     e->options.maps = r->options;
+    if (e->num_seqs > 0) /* of one call: requests that pool alike are computed together */
+        srv_pool_options(r, e->seqs[0].index, &e->options.maps);
     want_results(r);
     ATTN_TRY(plan(r, workers, err)); /* the text of the answer shows what the values asked for */
     srv_json_reader_drop_values(r->reader);

@@ -47,6 +47,9 @@ void srv_encode_end_call(srv_request *r, size_t end, const attn_stats *stats);
 
 /* encode_inputs.c: texts, ids or embeddings into first, ids, types and truncated; r->batch and r->sizes. */
 ATTN_NODISCARD attn_status srv_encode_read_inputs(srv_request *r, attn_error *err);
+/* Where a model's texts are cut: at sentence-transformers' max_seq_length; where that says nothing, at what both the
+ * model and its tokeniser (NULL = none) can take. */
+size_t srv_encode_text_tokens(const attn_encoder_info *info, const attn_tokenizer *t);
 
 /* encode_answer.c: the answer in its dialect, for r->answer, and the bytes of text in it that are held in memory. */
 void srv_encode_answer(srv_json_writer *w, const srv_request *r);

@@ -29,7 +29,7 @@ static attn_status fail_at(attn_error *err, attn_status code, const char *member
 
 static attn_status charge(srv_request *r, size_t bytes, attn_error *err)
 {
-    ATTN_TRY(attn_budget_reserve(r->budget, bytes, err));
+    ATTN_TRY(srv_request_reserve(r, bytes, err));
     r->reserved += bytes;
     r->plan.inputs += bytes;
     return ATTN_OK;
@@ -86,6 +86,14 @@ static void end_sequence(srv_request *r, size_t b, size_t end)
 
 /* --- texts ---------------------------------------------------------------------------------------- */
 
+size_t srv_encode_text_tokens(const attn_encoder_info *info, const attn_tokenizer *t)
+{
+    size_t most = t != NULL ? attn_tokenizer_max_length(t) : SIZE_MAX;
+
+    return info->usual_tokens == info->max_tokens && most < info->max_tokens ? most
+                                                                             : info->usual_tokens;
+}
+
 static attn_status need_tokenizer(const srv_request *r, const char *member, attn_error *err)
 {
     attn_error at = {0};
@@ -105,10 +113,17 @@ static attn_status add_text(tokens *t, const char *member, size_t b, const char 
 {
     size_t n = strlen(text), pair_n = pair != NULL ? strlen(pair) : 0;
     attn_tokenize_options o = {.max_length = t->truncate ? t->longest : 0,
-                               .memory_limit = MEMORY_OF_TEXT(n + pair_n)};
+                               .memory_limit = MEMORY_OF_TEXT(n + pair_n),
+                               .lower_case = t->e->info->lowercase};
     attn_encoding *e = &t->encoding;
+    attn_error why = {0};
+    attn_status rc = attn_tokenizer_encode(t->r->tokenizer, text, n, pair, pair_n, &o, e, &why);
 
-    ATTN_TRY(attn_tokenizer_encode(t->r->tokenizer, text, n, pair, pair_n, &o, e, err));
+    if (rc != ATTN_OK) {
+        attn_error at = {0};
+        (void)attn_fail(&at, rc, "/%s/%zu", member, b);
+        return attn_fail_at(err, rc, at.text, "%s: %s", at.text, why.text);
+    }
     if (e->count > t->longest) {
         char rest[128];
         (void)snprintf(rest, sizeof rest, "has %zu tokens; model \"%.40s\" takes at most %zu",
@@ -163,13 +178,15 @@ static attn_status read_texts(tokens *t, const char *member, const attn_json *v,
         bytes = sum > bytes ? sum : bytes;
     }
     size_t held = MEMORY_OF_TEXT(bytes);
-    ATTN_TRY(attn_budget_reserve(t->r->budget, held, err));
+    ATTN_TRY(srv_request_reserve(t->r, held, err));
+    t->r->reserved += held;
     if (one)
         rc = add_text(t, member, 0, text, NULL, err);
     for (size_t b = 0; b < n && !one && rc == ATTN_OK; b++)
         rc = add_text_of(t, member, b, attn_json_at(v, b), pairs, err);
     attn_encoding_deinit(&t->encoding);
     attn_budget_release(t->r->budget, held);
+    t->r->reserved -= held;
     return rc;
 }
 
@@ -181,6 +198,8 @@ static attn_status add_listed_ids(tokens *t, const char *member, size_t b, const
 {
     size_t n = attn_json_length(list);
 
+    if (!attn_json_is_array(list))
+        return fail_at(err, ATTN_EINVAL, member, b, "is not a list of token ids");
     ATTN_TRY(make_room(t, n, err));
     for (size_t i = 0; i < n; i++) {
         int64_t id = 0;
@@ -269,22 +288,27 @@ static attn_status read_embeds(srv_request *r, const srv_array *x, attn_error *e
 
 /* --- which of them -------------------------------------------------------------------------------- */
 
-static attn_status fail_none(const char *members, attn_error *err)
+static attn_status fail_none(const srv_request *r, attn_error *err)
 {
-    return attn_fail(err, ATTN_EINVAL, "one of %s must be there", members);
+    if (r->kind == SRV_ENCODE)
+        return attn_fail(err, ATTN_EINVAL,
+                         "one of inputs, input_ids and inputs_embeds must be there");
+    return attn_fail(err, ATTN_EINVAL, "the field \"%s\" is missing",
+                     r->kind == SRV_EMBED ? "inputs" : "input");
 }
 
 attn_status srv_encode_read_inputs(srv_request *r, attn_error *err)
 {
-    const attn_encoder_info *info = r->encode->info;
     const attn_json *inputs = srv_request_value(r, SRV_F_INPUTS);
     const attn_json *input = srv_request_value(r, SRV_F_INPUT);
     const attn_json *truncate = srv_request_value(r, SRV_F_TRUNCATE);
     const srv_array *ids = srv_request_array(r, SRV_F_INPUT_IDS);
     const srv_array *types = srv_request_array(r, SRV_F_TOKEN_TYPE_IDS);
     const srv_array *embeds = srv_request_array(r, SRV_F_INPUTS_EMBEDS);
-    tokens t = {
-        .r = r, .e = r->encode, .longest = info->usual_tokens, .truncate = r->kind != SRV_EMBED};
+    tokens t = {.r = r,
+                .e = r->encode,
+                .longest = srv_encode_text_tokens(r->encode->info, r->tokenizer),
+                .truncate = r->kind != SRV_EMBED};
 
     if (truncate != NULL && !attn_json_bool(truncate, &t.truncate))
         return attn_fail_at(err, ATTN_EINVAL, "/truncate",
@@ -309,10 +333,7 @@ attn_status srv_encode_read_inputs(srv_request *r, attn_error *err)
     const char *member = inputs != NULL ? "inputs" : "input", *text = NULL;
     const attn_json *texts = inputs != NULL ? inputs : input;
     if (texts == NULL)
-        return fail_none(r->kind == SRV_ENCODE  ? "inputs, input_ids and inputs_embeds"
-                         : r->kind == SRV_EMBED ? "inputs"
-                                                : "input",
-                         err);
+        return fail_none(r, err);
     if (!attn_json_is_array(texts) && !attn_json_string(texts, &text)) {
         attn_error at = {0};
         (void)attn_fail(&at, ATTN_EINVAL, "/%s", member);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/file.h"
 #include "core/json.h"
@@ -133,26 +132,19 @@ static attn_status finish(srv_examples **out, srv_examples *e, attn_status rc)
 attn_status srv_examples_load(srv_examples **out, const char *model_path, attn_error *err)
 {
     attn_status rc = ATTN_ENOMEM;
-    struct stat st;
-    char *folder = NULL;
-    const char *slash = strrchr(model_path, '/');
-    int n = 0;
+    char *path = NULL, *folder = attn_file_folder(model_path);
+    int n = folder == NULL ? -1 : asprintf(&path, "%s/examples", folder);
 
     *out = NULL;
-    if (stat(model_path, &st) == 0 && S_ISDIR(st.st_mode))
-        n = asprintf(&folder, "%s/examples", model_path);
-    else if (slash != NULL)
-        n = asprintf(&folder, "%.*s/examples", (int)(slash - model_path), model_path);
-    else
-        n = asprintf(&folder, "examples");
+    free(folder);
     if (n < 0)
         return attn_fail(err, ATTN_ENOMEM, "%s: no memory", model_path);
     srv_examples *e = calloc(1, sizeof *e);
     if (e != NULL)
-        rc = load_folder(e, folder, err);
+        rc = load_folder(e, path, err);
     else
         (void)attn_fail(err, ATTN_ENOMEM, "%s: no memory", model_path);
-    free(folder);
+    free(path);
     return finish(out, e, rc);
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/checked.h"
 #include "core/nearest.h"
+#include "core/unicode.h"
 #include "server/json_private.h"
 
 #define NO_FIELD SIZE_MAX
@@ -40,9 +41,9 @@ static void point_to_name(srv_pointer *p, const char *name)
     size_t n = strlen(p->text);
 
     p->text[n++] = '/';
-    while (*name != '\0' && n + 8 < sizeof p->text) {
+    while (*name != '\0' && n + 2 * ATTN_UTF8_MAX < sizeof p->text) {
         size_t length = 1;
-        while (((unsigned char)name[length] & 0xC0) == 0x80)
+        while (length < ATTN_UTF8_MAX && ((unsigned char)name[length] & 0xC0) == 0x80)
             length++;
         if (*name == '~' || *name == '/') {
             p->text[n++] = '~';
@@ -279,7 +280,9 @@ static attn_status begin_member(srv_json_reader *r, srv_json_type type, const ch
     bool number = type == SRV_JSON_NUMBER || (type == SRV_JSON_STRING && f->kind == SRV_BIAS) ||
                   ((type == SRV_JSON_TRUE || type == SRV_JSON_FALSE) && f->kind == SRV_MASK);
 
-    if (f->kind == SRV_VALUE && type != SRV_JSON_NULL)
+    if (f->kind == SRV_OPTION && type == SRV_JSON_NULL)
+        return ATTN_OK;
+    if (f->kind == SRV_OPTION || (f->kind == SRV_VALUE && type != SRV_JSON_NULL))
         return begin_value(r, type, at, err);
     if (f->kind == SRV_VALUE)
         return attn_fail_at(err, ATTN_EINVAL, srv_json_pointer(r).text,
@@ -344,6 +347,8 @@ static attn_status finish_member(srv_json_reader *r, attn_error *err)
         return srv_json_nested_finish(r, err);
     case SRV_AT_TENSOR:
         return srv_json_tensor_finish(r, err);
+    case SRV_AT_MEMBERS: /* a null that stands for nothing */
+        return ATTN_OK;
     default:
         return parse_value(r, err);
     }

@@ -19,7 +19,8 @@ typedef enum {
     SRV_MASK,   /* 0, 1, true, false (0.0 and 1.0 too); one byte each */
     SRV_INTS,   /* integers without fraction or exponent, int64 */
     SRV_LABELS, /* strings, in one list or in lists of any lengths; kept as their JSON text */
-    SRV_VALUE   /* anything else: parsed by jansson, at most SRV_VALUE_BYTES of text */
+    SRV_VALUE,  /* anything else: parsed by jansson, at most SRV_VALUE_BYTES of text */
+    SRV_OPTION  /* the same, and null is as good as nothing */
 } srv_field_kind;
 
 #define SRV_VALUE_BYTES (4u << 20)

@@ -68,10 +68,11 @@ static void observe(histogram *h, const bound *bounds, size_t n, double seconds)
 static const char *const methods[] = {"GET",     "HEAD",    "POST",  "PUT",   "DELETE",
                                       "CONNECT", "OPTIONS", "TRACE", "PATCH", "_OTHER"};
 
-/* `code` of the problems that say: not at all, not now, too late. */
+/* `code` of the problems that say: not you, not at all, not now, too late. */
 static const char *const reasons[] = {
-    "busy",       "canceled",        "deadline", "loading",   "model_not_loaded",
-    "queue_full", "request_timeout", "stopping", "too_large", "other"};
+    "admin_disabled",   "busy",      "canceled",         "cross_site", "deadline",
+    "host_not_allowed", "loading",   "model_not_loaded", "queue_full", "request_timeout",
+    "stopping",         "too_large", "unauthorized",     "other"};
 
 /* One method and status of a route. Never removed. */
 typedef struct series {
@@ -164,7 +165,8 @@ static series *series_of(_Atomic(series *) *list, size_t method, int status)
 
 static bool is_rejection(int status)
 {
-    return status == 408 || status == 413 || status == 503 || status == 504;
+    return status == 401 || status == 403 || status == 408 || status == 413 || status == 503 ||
+           status == 504;
 }
 
 void srv_metrics_exchange(srv_metrics *m, const srv_outcome *e)
@@ -307,7 +309,7 @@ static void put_work(FILE *f, const srv_metrics *m, const srv_metrics_now *now)
     gauge(f, "attnd_requests_waiting", "Requests in the queue.", now->waiting);
     gauge(f, "attnd_requests_running", "Requests that are being computed.", now->running);
     head(f, "attnd_rejected_total", "counter",
-         "Requests answered with 408, 413, 503 or 504, by the code of the problem.");
+         "Requests answered with 401, 403, 408, 413, 503 or 504, by the code of the problem.");
     for (size_t i = 0; i < COUNT(reasons); i++)
         (void)fprintf(f, "attnd_rejected_total{reason=\"%s\"} %" PRIu64 "\n", reasons[i],
                       get(&m->rejected[i]));

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/file.h"
 #include "server/clock.h"
 #include "server/demo.h"
 #include "server/log.h"
@@ -75,6 +76,20 @@ static attn_status load_demo(srv_served *served, attn_error *err)
     return srv_examples_demo(&served->examples, err);
 }
 
+/* Without a tokeniser an encoder still takes token ids and embeddings. */
+static attn_status load_tokenizer(srv_served *served, const char *path, attn_error *err)
+{
+    char *folder = attn_file_folder(path);
+
+    if (folder == NULL)
+        return attn_fail(err, ATTN_ENOMEM, "%s: no memory", path);
+    attn_status rc = attn_tokenizer_open(&served->tokenizer, folder, &served->no_tokenizer);
+    free(folder);
+    if (rc == ATTN_ENOMEM || rc == ATTN_EIO)
+        return attn_fail(err, rc, "%s", served->no_tokenizer.text);
+    return ATTN_OK;
+}
+
 static attn_status load_files(srv_served *served, const cfg_model *c, const atomic_bool *cancel,
                               attn_error *err)
 {
@@ -86,12 +101,8 @@ static attn_status load_files(srv_served *served, const cfg_model *c, const atom
                                   .cancel = cancel};
 
     ATTN_TRY(attn_model_load(&served->model, &o, err));
-    /* Without a tokeniser an encoder still takes token ids and embeddings. */
-    if (attn_model_encoder(served->model, NULL) != NULL) {
-        attn_status rc = attn_tokenizer_open(&served->tokenizer, c->path, &served->no_tokenizer);
-        if (rc == ATTN_ENOMEM || rc == ATTN_EIO)
-            return attn_fail(err, rc, "%s", served->no_tokenizer.text);
-    }
+    if (attn_model_encoder(served->model, NULL) != NULL)
+        ATTN_TRY(load_tokenizer(served, c->path, err));
     return srv_examples_load(&served->examples, c->path, err);
 }
 

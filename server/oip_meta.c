@@ -70,25 +70,14 @@ static void get_ready(srv_exchange *x)
         srv_http_reply_problem(x, &err, code);
 }
 
+static void write_name(srv_json_writer *w, const srv_served *served)
+{
+    srv_json_writer_string(w, attn_model_name(served->model));
+}
+
 static void get_models(srv_exchange *x)
 {
-    const srv_app *app = srv_http_app(x);
-    srv_json_writer *w = srv_json_writer_new();
-
-    if (w != NULL) {
-        bool first = true;
-        srv_json_writer_format(w, "{\"models\":[");
-        for (size_t i = 0; i < srv_models_count(app->models); i++) {
-            if (srv_models_state(app->models, i, NULL) != SRV_MODEL_READY)
-                continue;
-            if (!first)
-                srv_json_writer_raw(w, ",", 1);
-            first = false;
-            srv_json_writer_string(w, srv_models_name(app->models, i));
-        }
-        srv_json_writer_raw(w, "]}", 2);
-    }
-    srv_app_reply_json(x, w);
+    srv_app_reply_models(x, "models", write_name);
 }
 
 /* --- a model ----------------------------------------------------------------------------------- */
@@ -260,25 +249,7 @@ static void get_stats(srv_exchange *x)
 
 static void get_all_stats(srv_exchange *x)
 {
-    const srv_app *app = srv_http_app(x);
-    srv_json_writer *w = srv_json_writer_new();
-    bool first = true;
-
-    if (w != NULL) {
-        srv_json_writer_format(w, "{\"model_stats\":[");
-        for (size_t i = 0; i < srv_models_count(app->models); i++) {
-            const srv_served *served = srv_models_acquire(app->models, i);
-            if (served == NULL)
-                continue;
-            if (!first)
-                srv_json_writer_raw(w, ",", 1);
-            first = false;
-            write_stats(w, served);
-            srv_models_release(app->models, served);
-        }
-        srv_json_writer_raw(w, "]}", 2);
-    }
-    srv_app_reply_json(x, w);
+    srv_app_reply_models(x, "model_stats", write_stats);
 }
 
 /* --- the table --------------------------------------------------------------------------------- */

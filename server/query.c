@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/unicode.h"
+
 static int digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -11,7 +13,7 @@ static int digit(char c)
                                   : -1;
 }
 
-/* Decodes in place up to `end`, and ends the text there. */
+/* Decodes in place up to `end`, and ends the text there, which is UTF-8. */
 static attn_status decode(char *text, const char *end, attn_error *err)
 {
     char *to = text;
@@ -31,6 +33,8 @@ static attn_status decode(char *text, const char *end, attn_error *err)
         from += 2;
     }
     *to = '\0';
+    if (!attn_utf8_valid(text, (size_t)(to - text)))
+        return attn_fail(err, ATTN_EINVAL, "the query is not valid UTF-8");
     return ATTN_OK;
 }
 

@@ -21,7 +21,7 @@ typedef struct {
 } srv_query;
 
 /* `text` begins behind the '?'; NULL = there is none. Empty parameters ("a=1&&b=2") are none; '+' is a blank, as
- * forms are sent. ATTN_EINVAL: a '%' without two digits, a NUL, more than SRV_QUERY_MOST, a name twice. */
+ * forms are sent. ATTN_EINVAL: a '%' without two digits, a NUL, no UTF-8, more than SRV_QUERY_MOST, a name twice. */
 ATTN_NODISCARD attn_status srv_query_parse(srv_query *q, const char *text, attn_error *err);
 void srv_query_deinit(srv_query *q); /* takes an empty one */
 

@@ -31,7 +31,7 @@ static attn_status check_kind(const srv_field *f, const attn_tensor *like, attn_
     const char *names = NULL;
 
     (void)attn_fail(&at, ATTN_EINVAL, "/%s", f->name);
-    if (f->kind == SRV_LABELS || f->kind == SRV_VALUE)
+    if (f->kind == SRV_LABELS || f->kind == SRV_VALUE || f->kind == SRV_OPTION)
         return attn_fail_at(err, ATTN_EINVAL, at.text, "%s is an option and cannot be a tensor",
                             at.text);
     if (!srv_kind_takes(f->kind, like->dtype, &names))

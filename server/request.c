@@ -79,7 +79,14 @@ static attn_status too_large(size_t needed, size_t limit, attn_error *err)
     return e.code;
 }
 
-/* A body that is larger than the budget by itself will never fit, whatever else is held now. */
+attn_status srv_request_reserve(srv_request *r, size_t bytes, attn_error *err)
+{
+    size_t all = r->read + r->reserved + bytes;
+
+    return all > r->budget->limit ? too_large(all, r->budget->limit, err)
+                                  : attn_budget_reserve(r->budget, bytes, err);
+}
+
 static attn_status charge(void *arg, ptrdiff_t bytes, attn_error *err)
 {
     srv_request *r = arg;
@@ -89,10 +96,7 @@ static attn_status charge(void *arg, ptrdiff_t bytes, attn_error *err)
         r->read -= (size_t)-bytes;
         return ATTN_OK;
     }
-    size_t all = r->read + r->reserved + (size_t)bytes;
-    if (all > r->budget->limit)
-        return too_large(all, r->budget->limit, err);
-    ATTN_TRY(attn_budget_reserve(r->budget, (size_t)bytes, err));
+    ATTN_TRY(srv_request_reserve(r, (size_t)bytes, err));
     r->read += (size_t)bytes;
     return ATTN_OK;
 }
@@ -101,6 +105,8 @@ attn_status srv_request_new(srv_request **out, srv_request_kind kind, const attn
                             attn_budget *budget, attn_error *err)
 {
     srv_request *r = calloc(1, sizeof *r);
+    /* Clients of other servers say null for what they do not set. */
+    bool foreign = kind == SRV_EMBEDDINGS || kind == SRV_EMBED;
     size_t n = 0;
 
     *out = NULL;
@@ -114,7 +120,10 @@ attn_status srv_request_new(srv_request **out, srv_request_kind kind, const attn
         r->place[f] = -1;
         if (field_table[f].kinds & 1 << kind) {
             r->place[f] = (int)n;
-            r->fields[n++] = field_table[f].field;
+            r->fields[n] = field_table[f].field;
+            if (foreign && r->fields[n].kind == SRV_VALUE)
+                r->fields[n].kind = SRV_OPTION;
+            n++;
         }
     }
     attn_status rc = srv_json_reader_new(&r->reader, r->fields, n, charge, r, err);

@@ -15,6 +15,10 @@ void srv_request_end_call(srv_request *r, size_t end,
 ATTN_NODISCARD attn_status srv_request_read_options(srv_request *r, attn_error *err);
 ATTN_NODISCARD attn_status srv_request_check_ranges(srv_request *r, attn_error *err);
 
+/* Bytes of the budget beside what the request holds, for its r->read or r->reserved. ATTN_EBUSY: not now; ATTN_ETOOBIG:
+ * it all is more than the budget, whatever else is held now. */
+ATTN_NODISCARD attn_status srv_request_reserve(srv_request *r, size_t bytes, attn_error *err);
+
 /* Holds a mask's dimensions against [B,H,T,S]; axis[i] says which of the four dimension i is. A dimension of 1 is
  * broadcast: stride 0. */
 ATTN_NODISCARD attn_status srv_request_broadcast(const char *name, const srv_array *a,

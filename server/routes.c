@@ -7,6 +7,7 @@
 #include "server/app.h"
 #include "server/assets.h"
 #include "server/call.h"
+#include "server/encode.h"
 #include "server/log.h"
 #include "server/oip.h"
 
@@ -73,6 +74,29 @@ bool srv_app_find(srv_exchange *x, size_t *i)
         return true;
     srv_http_reply_problem(x, &err, "model_not_found");
     return false;
+}
+
+void srv_app_reply_models(srv_exchange *x, const char *member,
+                          void (*write)(srv_json_writer *w, const srv_served *served))
+{
+    const srv_app *app = srv_http_app(x);
+    srv_json_writer *w = srv_json_writer_new();
+    size_t n = 0;
+
+    if (w != NULL)
+        srv_json_writer_format(w, "{\"%s\":[", member);
+    for (size_t i = 0; w != NULL && i < srv_models_count(app->models); i++) {
+        const srv_served *served = srv_models_acquire(app->models, i);
+        if (served == NULL)
+            continue;
+        if (n++ > 0)
+            srv_json_writer_raw(w, ",", 1);
+        write(w, served);
+        srv_models_release(app->models, served);
+    }
+    if (w != NULL)
+        srv_json_writer_raw(w, "]}", 2);
+    srv_app_reply_json(x, w);
 }
 
 /* Says why requests for a model cannot be answered now; returns the code. */
@@ -148,6 +172,34 @@ static void write_layer(srv_json_writer *w, const attn_model *m, size_t i)
                            attn_model_layer_position(m, i), cross ? "true" : "false", s->d_kv);
 }
 
+/* Of those around one text, `one` of them, and those around a pair. */
+static uint32_t special_at(const attn_tokenizer *t, size_t one, size_t i)
+{
+    return attn_tokenizer_special(t, i >= one, i >= one ? i - one : i);
+}
+
+/* What is put around texts and pairs, each once. */
+static void write_special_tokens(srv_json_writer *w, const attn_tokenizer *t)
+{
+    size_t one = t != NULL ? attn_tokenizer_specials(t, false) : 0;
+    size_t n = t != NULL ? one + attn_tokenizer_specials(t, true) : 0;
+
+    srv_json_writer_raw(w, "[", 1);
+    for (size_t i = 0, written = 0; i < n; i++) {
+        uint32_t id = special_at(t, one, i);
+        size_t k = 0;
+        while (k < i && special_at(t, one, k) != id)
+            k++;
+        const char *token = attn_tokenizer_token(t, id);
+        if (k < i || token == NULL)
+            continue;
+        if (written++ > 0)
+            srv_json_writer_raw(w, ",", 1);
+        srv_json_writer_string(w, token);
+    }
+    srv_json_writer_raw(w, "]", 1);
+}
+
 /* What a whole encoder takes and gives. */
 static void write_encoder(srv_json_writer *w, const srv_served *served)
 {
@@ -158,14 +210,15 @@ static void write_encoder(srv_json_writer *w, const srv_served *served)
     if (e == NULL)
         return;
     const attn_encoder_info *info = attn_encoder_get_info(e);
+    srv_json_writer_format(
+        w, ",\"encoder\":{\"tokenizer\":%s%s%s,\"special_tokens\":", t != NULL ? "\"" : "",
+        t != NULL ? attn_tokenizer_kind(t) : "null", t != NULL ? "\"" : "");
+    write_special_tokens(w, t);
     srv_json_writer_format(w,
-                           ",\"encoder\":{\"tokenizer\":%s%s%s,\"max_tokens\":%zu,"
-                           "\"d_model\":%zu,\"num_layers\":%zu,\"pooling\":\"%s\","
-                           "\"normalize\":%s}",
-                           t != NULL ? "\"" : "", t != NULL ? attn_tokenizer_kind(t) : "null",
-                           t != NULL ? "\"" : "", info->usual_tokens, info->d_model,
-                           info->num_layers, poolings[info->pooling],
-                           info->normalize ? "true" : "false");
+                           ",\"max_tokens\":%zu,\"d_model\":%zu,\"num_layers\":%zu,"
+                           "\"pooling\":\"%s\",\"normalize\":%s}",
+                           srv_encode_text_tokens(info, t), info->d_model, info->num_layers,
+                           poolings[info->pooling], info->normalize ? "true" : "false");
 }
 
 static void write_model(srv_json_writer *w, const srv_served *served)
@@ -189,25 +242,7 @@ static void write_model(srv_json_writer *w, const srv_served *served)
 
 static void get_models(srv_exchange *x)
 {
-    const srv_app *app = srv_http_app(x);
-    srv_json_writer *w = srv_json_writer_new();
-
-    if (w != NULL) {
-        bool first = true;
-        srv_json_writer_raw(w, "{\"models\":[", 11);
-        for (size_t i = 0; i < srv_models_count(app->models); i++) {
-            const srv_served *served = srv_models_acquire(app->models, i);
-            if (served == NULL)
-                continue;
-            if (!first)
-                srv_json_writer_raw(w, ",", 1);
-            first = false;
-            write_model(w, served);
-            srv_models_release(app->models, served);
-        }
-        srv_json_writer_raw(w, "]}", 2);
-    }
-    srv_app_reply_json(x, w);
+    srv_app_reply_models(x, "models", write_model);
 }
 
 static void get_model(srv_exchange *x)

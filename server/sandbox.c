@@ -1,5 +1,6 @@
 #include "server/sandbox.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/landlock.h>
@@ -8,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define READING (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define OF_FILES                                                                                   \
+    (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_EXECUTE)
 #define SOCKETS (LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_REMOVE_FILE)
 /* All that the first version knows; later ones add to it, and what is not handled stays allowed. */
 #define HANDLED                                                                                    \
@@ -23,14 +27,17 @@
 /* Libraries that are found late (names of hosts), and what /metrics reads. */
 static const char *const system_files[] = {"/usr", "/lib", "/lib64", "/etc", "/proc", "/sys"};
 
-/* What cannot be opened has no rule, and needs none. */
+/* What cannot be opened has no rule, and needs none. A rule about a file may say nothing of folders. */
 static void allow(int rules, const char *path, uint64_t access)
 {
     struct landlock_path_beneath_attr rule = {.allowed_access = access};
+    struct stat st;
 
     rule.parent_fd = open(path, O_PATH | O_CLOEXEC);
     if (rule.parent_fd < 0)
         return;
+    if (fstat(rule.parent_fd, &st) != 0 || !S_ISDIR(st.st_mode))
+        rule.allowed_access &= OF_FILES;
     (void)syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
     (void)close(rule.parent_fd);
 }
@@ -53,8 +60,32 @@ static void allow_beside(int rules, const char *path, uint64_t access)
     allow(rules, strcmp(folder, "/") == 0 ? path : folder, access); /* not all there is */
 }
 
+/* Where the links in a folder lead: caches of models keep files elsewhere, under names of their own. */
+static void allow_linked(int rules, const char *folder, int below)
+{
+    DIR *d = opendir(folder);
+    char path[PATH_MAX];
+    struct stat st;
+
+    for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+        int n = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (e->d_name[0] == '.' || n < 0 || (size_t)n >= sizeof path || lstat(path, &st) != 0)
+            continue;
+        char *real = S_ISLNK(st.st_mode) ? realpath(path, NULL) : NULL;
+        if (real != NULL)
+            allow_beside(rules, real, READING);
+        else if (S_ISDIR(st.st_mode) && below > 0)
+            allow_linked(rules, path, below - 1);
+        free(real);
+    }
+    if (d != NULL)
+        (void)closedir(d);
+}
+
 static void allow_all(int rules, const srv_sandbox_options *o)
 {
+    enum { DEPTH = 1 }; /* of folders in a model's folder: 1_Pooling */
+
     for (size_t i = 0; i < sizeof system_files / sizeof *system_files; i++)
         allow(rules, system_files[i], READING);
     for (size_t i = 0; i < o->num_files; i++) {
@@ -65,6 +96,7 @@ static void allow_all(int rules, const srv_sandbox_options *o)
         if (real != NULL) /* a symbolic link may be set to another folder beside the one it names */
             allow_beside(rules, real, READING);
         free(real);
+        allow_linked(rules, o->files[i], DEPTH);
     }
     for (size_t i = 0; i < o->num_sockets; i++) {
         if (o->sockets[i] != NULL)

@@ -1,7 +1,7 @@
 /* sandbox.h: the daemon gives up what it does not need once its models are loaded (Landlock, Linux 5.13 and later).
  *
  * It can read the system's own files, what its configuration names, and what lies beside that (a model or a
- * certificate is replaced by renaming another over it); it can write, make and run nothing, but for the sockets that it
+ * certificate is replaced by renaming another over it), or is linked to from there; it can write, make and run nothing, but for the sockets that it
  * listens on. */
 #ifndef SRV_SANDBOX_H
 #define SRV_SANDBOX_H

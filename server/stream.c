@@ -199,6 +199,7 @@ static attn_sequence from_head(const srv_request *r, size_t b, size_t h, size_t 
 static void slice(const srv_request *r, attn_sequence *q, size_t first, size_t n)
 {
     q->q_len = n;
+    q->first = first;
     if (r->layer != NULL)
         q->x += first * attn_layer_get_spec(r->layer)->d_model;
     else
@@ -343,15 +344,6 @@ static void point(const srv_stream *s, attn_sequence *q, attn_options *o, size_t
     }
 }
 
-/* The call counts tokens from the first of the slice. */
-static void name_slice(size_t first, attn_error *err)
-{
-    size_t n = strlen(err->text);
-
-    if (first > 0)
-        (void)snprintf(err->text + n, sizeof err->text - n, " (tokens counted from %zu on)", first);
-}
-
 /* Heads [head, head + heads) and rows [row, row + rows) of the place, into `out`. */
 static attn_status compute(srv_stream *s, size_t heads, size_t rows, float *out, attn_pool *pool,
                            const atomic_bool *cancel, attn_error *err)
@@ -381,8 +373,6 @@ static attn_status compute(srv_stream *s, size_t heads, size_t rows, float *out,
     point(s, &q, &options, skip, heads, rows, out);
     attn_status rc =
         attn_forward(r->layer, &call, &options, &q, 1, pool, r->workspace, cancel, &stats, err);
-    if (rc == ATTN_ENONFINITE)
-        name_slice(first - skip, err);
     if (s->count_here)
         r->stats.fully_masked_rows += stats.fully_masked_rows;
     for (size_t i = 1; i < heads && block > 1; i++)

@@ -163,6 +163,51 @@ test_daemon *daemon_start(const char *const *args)
     return d;
 }
 
+/* The only child of a process, 0 = none yet. */
+static pid_t child_of(pid_t parent)
+{
+    char path[64];
+    int child = 0;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *f = fopen(path, "r");
+    if (f != NULL && fscanf(f, "%d", &child) != 1)
+        child = 0;
+    if (f != NULL)
+        (void)fclose(f);
+    return child;
+}
+
+test_daemon *daemon_start_as_one(const char *const *args, pid_t *one)
+{
+    static const char *const ways[] = {"-fp",
+                                       "-rfp"}; /* as root, and as whoever may be root inside */
+    const char *program = getenv("ATTND"), *all[MAX_ARGS] = {"", "--mount-proc"};
+    char *attnd = strdup(program != NULL && *program ? program : "build/attnd");
+    test_daemon *d = NULL;
+    size_t n = 2;
+
+    assert_non_null(attnd);
+    all[n++] = attnd;
+    for (size_t i = 0; args[i] != NULL; i++) {
+        assert_true(n + 1 < MAX_ARGS);
+        all[n++] = args[i];
+    }
+    assert_int_equal(setenv("ATTND", "/usr/bin/unshare", 1), 0);
+    for (size_t i = 0; i < 2 && d == NULL; i++) {
+        const char *const trial[] = {ways[i], "--mount-proc", "true", NULL};
+        all[0] = ways[i];
+        if (daemon_run(trial, NULL, NULL) == 0)
+            d = daemon_start(all);
+    }
+    assert_int_equal(setenv("ATTND", attnd, 1), 0);
+    free(attnd);
+    if (d != NULL)
+        *one = child_of(d->pid);
+    assert_true(d == NULL || *one > 0);
+    return d;
+}
+
 const char *daemon_url(const test_daemon *d)
 {
     return d->url;

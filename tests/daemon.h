@@ -17,6 +17,10 @@ test_daemon *daemon_start(const char *const *args);
  * which the caller frees. */
 test_daemon *daemon_try(const char *const *args, int *code, char **err);
 
+/* The same as process number one of a namespace of its own, as in a container without an init; here it is *one. NULL:
+ * no namespace can be made here. */
+test_daemon *daemon_start_as_one(const char *const *args, pid_t *one);
+
 /* SIGTERM, then waits. The test fails unless it exits 0 in time and no sanitizer complained. Takes
  * NULL. */
 void daemon_stop(test_daemon *d);

@@ -183,10 +183,9 @@ def distilbert(m):
     return {"model_type": "distilbert", "dim": 16, "n_heads": 4, "n_layers": 2, "activation": "gelu"}
 
 
-@model((4, 9, 6, 5), 38, types=2, width=14)
-def albert(m):  # four layers, two groups: 0 0 1 1
-    embeddings(m, "albert.", 38, 10, 2, 14)
-    m.linear("albert.encoder.embedding_hidden_mapping_in", 24, 14)
+def albert_of(m, width):  # four layers, two groups: 0 0 1 1
+    embeddings(m, "albert.", 38, 10, 2, width)
+    m.linear("albert.encoder.embedding_hidden_mapping_in", 24, width)
     for g in range(2):
         at = f"albert.encoder.albert_layer_groups.{g}.albert_layers.0."
         for name in ("query", "key", "value", "dense"):
@@ -196,6 +195,16 @@ def albert(m):  # four layers, two groups: 0 0 1 1
         m.linear(at + "ffn_output", 24, 52)
         m.norm(at + "full_layer_layer_norm", 24)
     return bert_config("albert", 4, 24, 2, num_hidden_groups=2, inner_group_num=1)
+
+
+@model((4, 9, 6, 5), 38, types=2, width=14)
+def albert(m):
+    return albert_of(m, 14)
+
+
+@model((4, 9, 6, 5), 38, types=2, width=24)
+def albert_square(m):  # mapped though it need not be
+    return albert_of(m, 24)
 
 
 @model((19, 5, 30, 12), 55, width=24)
@@ -281,6 +290,13 @@ POOLING = (  # words: pooling and normalize, usual length, lower case, then word
     ("missing", FILES, [POOL, "no such file"]),
     ("dense", {**MEAN, "modules.json": NORMAL["modules.json"] + [module("Dense", "3_Dense")]}, ["Dense"]),
     ("elsewhere", {"modules.json": [module("Pooling", "../1_Pooling")]}, ["Pooling"]),
+    ("prompts", {**FILES, **MEAN, "config_sentence_transformers.json": {
+        "prompts": {"query": "Query: ", "document": ""}, "default_prompt_name": None}}, ["mean 0 12 0"]),
+    ("empty_prompt", {**FILES, **MEAN, "config_sentence_transformers.json": {
+        "prompts": {"query": "Query: ", "document": ""}, "default_prompt_name": "document"}}, ["mean 0 12 0"]),
+    ("prompt", {**FILES, **MEAN, "config_sentence_transformers.json": {
+        "prompts": {"query": "Query: "}, "default_prompt_name": "query"}},
+     ["config_sentence_transformers.json", "default_prompt_name", "query"]),
     ("not_a_list", {"modules.json": {}}, ["list"]),
 )
 

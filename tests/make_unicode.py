@@ -5,6 +5,7 @@
 
 That package stands on several libraries whose Unicode versions differ (normalisation knows Unicode 9, its
 categories are older, \\w is as new as the package), so it is asked, one property and one code point at a time.
+What str.lower() looks at beside a final sigma is asked of Python, which sentence-transformers does it with.
 """
 import struct
 import sys
@@ -83,6 +84,13 @@ def lower_runs(lower):
     return runs
 
 
+def beside_sigma():
+    """Code points that make a sigma behind them final, and those that do not stand between it and such a one."""
+    final = lambda text: (text + "\u03a3").lower().endswith("\u03c2")
+    cased = {c for c in ALL if final(chr(c))}
+    return cased, {c for c in ALL if c not in cased and final("a" + chr(c))}
+
+
 def main():
     extend = {c for c in ALL if c != 0x61 and charsmap_a.normalize_str("a" + chr(c)) == "Z"}
     prepend = {c for c in ALL if c >= 0x80 and charsmap_lead.normalize_str(chr(c) + "a") == "Z"}
@@ -106,24 +114,29 @@ def main():
     ]
     grapheme = {c: 1 for c in extend} | {c: 2 for c in prepend} | {c: 3 for c in control}
 
+    above = [1 << len(bits) + 2 + i for i in range(2)]  # behind the graphemes' two bits
     classes = [0] * 0x110000
     for i, members in enumerate(bits):
         for c in members:
             classes[c] |= 1 << i
     for c, g in grapheme.items():
         classes[c] |= g << len(bits)
+    for bit, members in zip(above, beside_sigma()):
+        for c in members:
+            classes[c] |= bit
 
     runs = []
     for c in classes:
-        if runs and runs[-1][1] == c and runs[-1][0] < 0xFFFFF:
+        if runs and runs[-1][1] == c and runs[-1][0] < (1 << 18) - 1:
             runs[-1][0] += 1
         else:
             runs.append([1, c])
 
-    print(f"/* Made by tests/make_unicode.py from tokenizers {tokenizers.__version__}. */")
+    print(f"/* Made by tests/make_unicode.py from tokenizers {tokenizers.__version__}; sigmas from Unicode"
+          f" {unicodedata.unidata_version}. */")
     print('#include "core/unicode_tables.h"\n\n/* clang-format off */')
     print("const uint32_t attn_unicode_runs[] = {")
-    table(f"{n << 12 | c:#x}" for n, c in runs)
+    table(f"{n << 14 | c:#x}" for n, c in runs)
     print("};\nconst size_t attn_unicode_run_count = sizeof attn_unicode_runs / sizeof attn_unicode_runs[0];\n")
     print("const attn_lower_run attn_lower_runs[] = {")
     table(f"{{{f:#x},{n},{s},{d}}}" for f, n, s, d in lower_runs(lower))

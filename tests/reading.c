@@ -21,7 +21,8 @@ const srv_field reading_fields[] = {{"inputs_embeds", SRV_FLOATS, 2, 3, true},
                                     {"tokens", SRV_LABELS, 1, 2, false},
                                     {"layer", SRV_VALUE, 0, 0, false},
                                     {"scale", SRV_VALUE, 0, 0, false},
-                                    {"return_attentions", SRV_VALUE, 0, 0, false}};
+                                    {"return_attentions", SRV_VALUE, 0, 0, false},
+                                    {"user", SRV_OPTION, 0, 0, false}};
 const size_t reading_num_fields = sizeof reading_fields / sizeof reading_fields[0];
 
 void reading_add(reading_text *t, const char *format, ...)
@@ -112,7 +113,7 @@ static char *describe(const srv_json_reader *r)
         const srv_field *f = &reading_fields[i];
         const srv_array *a = srv_json_reader_array(r, i);
         const attn_json *v = srv_json_reader_value(r, i);
-        assert_true(f->kind == SRV_VALUE ? !a->present : v == NULL);
+        assert_true(f->kind == SRV_VALUE || f->kind == SRV_OPTION ? !a->present : v == NULL);
         assert_int_equal(srv_array_bytes(a) > 0, a->present);
         bytes += srv_array_bytes(a);
         if (!a->present && v == NULL)

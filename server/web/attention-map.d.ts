@@ -9,6 +9,8 @@ export interface MaskRule {
     /** i + shift - left <= j <= i + shift + right; -1: no limit. */
     left?: number;
     right?: number;
+    /** The same of each layer. */
+    windows?: { left: number; right: number }[];
     shift?: number;
     /** 1 = the key may be seen. */
     keys?: ArrayLike<number> | null;
@@ -19,7 +21,7 @@ export interface MaskRule {
 }
 
 export interface AttentionData {
-    /** [heads, queries, keys], [queries, keys] or [layers, heads, queries, keys]. */
+    /** [heads, queries, keys], [queries, keys] or [layers, heads, queries, keys]; of the last, heads are counted through all layers. */
     shape: number[];
     /** Row-major; of blocks when `pooled` is given. */
     values: Float32Array | number[] | number[][] | number[][][] | number[][][][];
@@ -27,6 +29,8 @@ export interface AttentionData {
     keyTokens?: string[] | null;
     /** 1 = may attend: over keys, queries x keys or heads x queries x keys, or a rule. */
     mask?: ArrayLike<number> | MaskRule | null;
+    /** Tokens of a square map with which another segment begins, the second sentence of a pair. */
+    breaks?: number[];
     headLabels?: string[];
     title?: string;
     /** What the numbers are; 'probabilities' unless said. */

@@ -80,7 +80,7 @@ export function checkData(given) {
         keyTokens: labels(given.keyTokens ?? (queries === keys ? given.queryTokens : null), 'keyTokens', keys,
             shape),
         headLabels: given.headLabels ? Array.from(given.headLabels, String) : null,
-        mask: null, tiles: [],
+        breaks: Array.from(given.breaks ?? [], Number), mask: null, tiles: [],
     };
     if (given.mask) data.mask = checkMask(given.mask, data, shape);
     if (data.headLabels && data.headLabels.length !== heads) {
@@ -97,19 +97,22 @@ export function checkData(given) {
     return data;
 }
 
-export function headName({ headLabels, heads, layers }, head) {
+/** The layer that one of all heads is in, and its number there. */
+export const layerAndHead = (head, perLayer) => [Math.floor(head / perLayer), head % perLayer];
+
+export function headName({ headLabels, heads, layers }, head, short = false) {
     if (typeof head === 'string') return `${head} of heads`;
-    if (headLabels) return headLabels[head];
-    const per = heads / layers;
-    return layers > 1 ? `layer ${Math.floor(head / per)} head ${head % per}` : `head ${head}`;
+    const [layer, one] = layerAndHead(head, heads / layers);
+    const named = short ? `${layer}·${one}` : `layer ${layer} head ${one}`;
+    return headLabels?.[head] ?? (layers > 1 ? named : `head ${head}`);
 }
 
 /* --- masks: 1 may attend, 0 may not, as in the API ------------------------------------------------ */
 
 // Either `cells`, an array over keys, queries x keys or heads x queries x keys, or the rule
-// {offset, left, right, shift, keys, length, cells}: query i < length sees key j when j <= i + offset
+// {offset, left, right, shift, windows, keys, length, cells}: query i < length sees key j when j <= i + offset
 // (null: no such limit), i + shift - left <= j <= i + shift + right (-1: no limit), and neither keys[j]
-// nor its cell is 0.
+// nor its cell is 0. `windows` has a {left, right} for each layer instead.
 function checkMask(mask, d, shape) {
     const rule = { offset: null, left: -1, right: -1, shift: 0, keys: null, length: d.queries, cells: null };
     const plane = d.queries * d.keys, wrong = (what, n, needs) => {
@@ -126,12 +129,13 @@ function checkMask(mask, d, shape) {
     return rule;
 }
 
-/** The keys [from, to) that a rule lets query i see, before its `keys` and `cells`. */
-function range(m, i, keys) {
+/** The keys [from, to) that the rule lets query i see, before its `keys` and `cells`. */
+function range({ mask: m, keys, heads, layers }, head, i) {
     if (i >= m.length) return [0, 0];
+    const { left, right } = m.windows?.[Math.floor((Number(head) || 0) * layers / heads)] ?? m;
     const to = Math.min(keys, m.offset === null ? keys : i + m.offset + 1,
-        m.right < 0 ? keys : i + m.shift + m.right + 1);
-    const from = m.left < 0 ? 0 : Math.max(0, i + m.shift - m.left);
+        right < 0 ? keys : i + m.shift + right + 1);
+    const from = left < 0 ? 0 : Math.max(0, i + m.shift - left);
     return [from, Math.max(from, to)];
 }
 
@@ -141,14 +145,14 @@ const open = ({ mask, queries, keys }, head, i, j) => (!mask.keys || mask.keys[j
 
 export function isMasked(d, head, i, j) {
     if (!d.mask) return false;
-    const [from, to] = range(d.mask, i, d.keys);
+    const [from, to] = range(d, head, i);
     return j < from || j >= to || !open(d, head, i, j);
 }
 
 /** Whether nobody in these rows sees anything of these keys: a pooled block with only masked cells. */
 export function blockMasked(d, head, i0, i1, j0, j1) {
     for (let i = i0; i < i1; i++) {
-        const [from, to] = range(d.mask, i, d.keys), end = Math.min(to, j1);
+        const [from, to] = range(d, head, i), end = Math.min(to, j1);
         for (let j = Math.max(from, j0); j < end; j++) if (open(d, head, i, j)) return false;
     }
     return true;
@@ -362,9 +366,10 @@ export function* pyramid(values, rows, cols, bh, bw, kind) {
     return levels;
 }
 
-/** A small picture of a head: the largest value of each block, NaN where all is masked. */
-export function* thumbnail(d, head) {
-    const made = pyramid(headValues(d, head), d.rows, d.cols, d.bq, d.bk, 'max');
+/** A small picture of a head as shown() has it: the largest value of each block, NaN where all is masked. */
+export function* thumbnail(d, head, filter) {
+    const all = yield* shown(d, head, headValues(d, head), filter);
+    const made = pyramid(all, d.rows, d.cols, d.bq, d.bk, 'max');
     let step = made.next();
     for (; !step.done; step = made.next()) yield;
     const { rows, cols, bh, bw, values } = step.value.at(-1), out = values.slice();

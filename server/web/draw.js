@@ -1,10 +1,11 @@
-// draw.js: the views that stand on canvases, Matrix, Compare and Arcs, and the words of the legend.
+// draw.js: the views that stand on canvases, Matrix, Compare and Arcs, the words of the legend, and the same as
+// pictures for files.
 // Work follows the pixels that are seen, never queries x keys.
 
-import { ticks } from './colour.js';
-import { clamp, count, exactRow, headName, largest, pickLevel, visible } from './data.js';
+import { colourOf, css, ticks, valueAt } from './colour.js';
+import { clamp, count, exactRow, headName, largest, pickLevel, shortest, visible } from './data.js';
 import { h, refill } from './dom.js';
-import { SCALES } from './state.js';
+import { SCALES } from './model.js';
 
 /* --- cells ------------------------------------------------------------------------------------ */
 
@@ -23,7 +24,7 @@ function pixels(width, height) {
  * Draws the part of the pyramid that the box shows: `v` is {x, y} the cell at the box's corner and
  * {sx, sy} the size of a cell, `dpr` the pixels of a unit of both. Returns the level that was drawn.
  */
-export function paintCells(ctx, levels, colours, v, box, dpr = 1) {
+function paintCells(ctx, levels, colours, v, box, dpr = 1) {
     const l = pickLevel(levels, v.sx * dpr, v.sy * dpr), w = l.bw * v.sx, high = l.bh * v.sy;
     // While the pyramid grows there may be no such level yet: then every few cells of the best one.
     const stepX = Math.max(1, Math.floor(1 / (w * dpr))), stepY = Math.max(1, Math.floor(1 / (high * dpr)));
@@ -161,7 +162,7 @@ function marks(from, seen, n, size) {
 }
 
 /** Every label of both axes, as the canvas and the SVG draw it. */
-export function axisLabels(l, d) {
+function axisLabels(l, d) {
     const { box } = l, axis = (name, from, seen, n, size, start, room, tokens) =>
         marks(from, seen, n, size).map((index) => {
             const word = tokens && size >= TEXT ? visible(tokens[index], 16) : '';
@@ -220,8 +221,11 @@ function clip(ctx, { x, y, w, h: high }, more) {
     ctx.clip();
 }
 
+/** The line between segments, drawn twice so that it is seen on any colour. */
+const EDGE = ({ ground, text }) => [[ground, 4], [text, 1.5]];
+
 /** Draws a pane as describe() has it. Returns the level that was drawn. */
-export function drawPane(ctx, p) {
+function drawPane(ctx, p) {
     const { d, layout: l, ink, dpr, colours } = p, { box, sx, sy } = l, area = areaOf(l, d);
     blank(ctx, p);
     clip(ctx, area, 0);
@@ -252,6 +256,14 @@ export function drawPane(ctx, p) {
             ctx.lineTo(box.x + box.w, y);
         }
         ctx.stroke();
+    }
+    ctx.globalAlpha = 1;
+    for (const [colour, wide] of EDGE(ink)) {
+        ctx.fillStyle = colour;
+        for (const k of d.breaks) {
+            ctx.fillRect(box.x + (k - l.x) * sx - wide / 2, box.y, wide, box.h);
+            ctx.fillRect(box.x, box.y + (k - l.y) * sy - wide / 2, box.w, wide);
+        }
     }
     ctx.restore();
     ctx.strokeStyle = ink.line;
@@ -326,7 +338,7 @@ function fitCanvases(pane) {
 }
 
 /** All that drawPane() wants, for the screen or a file; without `levels` while there is nothing yet. */
-export function describe(m, head, what, { width, height, dpr }) {
+function describe(m, head, what, { width, height, dpr }) {
     const made = m.levels(head, what), { data: d, levels } = made, { ink } = m;
     const diverging = what === 'difference';
     const p = { made, d, diverging, ink, dpr, at: m.cell,
@@ -362,7 +374,7 @@ function matrix(m) {
 
 function compare(m) {
     const s = m.state, d = m.data, o = m.otherData, { ui } = m, [a, b] = ui.panes;
-    const heads = (x) => [...count(x.heads), 'mean', 'max'].map((k) => [k, headName(x, k)]);
+    const heads = (x) => [...count(x.heads), 'mean', 'max'].map((k) => [k, headName(x, k, true)]);
     refill(ui.head, heads(d), s.head);
     refill(ui.other, heads(o), s.other);
     const nameB = `${o === d ? '' : `${visible(o.title || 'other', 40)} · `}${headName(o, s.other)}`;
@@ -484,7 +496,7 @@ export const CANVAS_VIEWS = { matrix, compare, arcs };
 /* --- the legend's words ------------------------------------------------------------------------- */
 
 /** What one dot of a level is. */
-export function poolWords(m, level) {
+function poolWords(m, level) {
     const d = m.data, { bh, bw } = level ?? { bh: d.bq, bw: d.bk };
     return bh * bw === 1 ? 'every cell is one weight'
         : `each dot is the ${d.pooled ?? m.state.pool} of ${bh}×${bw} cells`;
@@ -504,3 +516,116 @@ export function updateLegend(m, drawn) {
     const movable = scale !== 'row' && !diverging && view !== 'arcs';
     m.ui.legend.update(full, limits, m.lut(kind ?? (diverging && 'diverging')), words, movable);
 }
+
+/* --- pictures for files ------------------------------------------------------------------------- */
+
+export const escape = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+
+/** An element of SVG: attributes, numbers rounded, and what stands inside. */
+function svg(name, given, ...inside) {
+    const text = (v) => (typeof v === 'number' ? Number(v.toFixed(2)) : v);
+    const all = Object.entries(given).map(([k, v]) => ` ${k}="${text(v)}"`).join('');
+    return `<${name}${all}>${inside.join('')}</${name}>`;
+}
+
+const WIDE = 220, round = (v) => shortest(Number(v.toPrecision(3))); // the colour bar of files, its numbers
+
+/** A pane as describe() has it; cells are rectangles up to 10000 of them. */
+function toSVG(p) {
+    const { d, layout: l, ink, full, limits, lut } = p, { box, width, height, x, y, sx, sy } = l, cells = [];
+    const rows = Math.min(d.queries - y, l.seenY), cols = Math.min(d.keys - x, l.seenX);
+    const area = { x: box.x, y: box.y, width: cols * sx, height: rows * sy };
+    const colour = (v) => css(colourOf(v, limits, lut));
+    const [i0, j0] = [y, x].map(Math.floor), [i1, j1] = [y + rows, x + cols].map((n) => Math.ceil(n - 1e-9));
+    const few = (i1 - i0) * (j1 - j0) <= 10000 && !d.pooled;
+    for (let i = i0; few && i < i1; i++) {
+        for (let j = j0; j < j1; j++) {
+            const v = p.levels[0].values[i * d.cols + j];
+            if (v - v !== 0) continue; // masked: the hatch shows; left out: the ground
+            const at = { x: box.x + (j - x) * sx, y: box.y + (i - y) * sy };
+            cells.push(svg('rect', { ...at, width: sx, height: sy, fill: colour(v) }));
+        }
+    }
+    if (!few) cells.push(svg('image', { ...area, preserveAspectRatio: 'none', href: raster(p, area) }));
+    const { x: left, y: top } = box, path = d.breaks.map((k) => `M${left + (k - x) * sx} ${top}v${area.height}` +
+        `M${left} ${top + (k - y) * sy}h${area.width}`).join('');
+    cells.push(...EDGE(ink).map(([stroke, wide]) => svg('path', { d: path, stroke, 'stroke-width': wide })));
+    const labels = axisLabels(l, d).map((t) => {
+        const word = t.word && svg('tspan', { fill: ink.text, 'font-size': 12 }, escape(t.word));
+        const index = svg('tspan', { fill: ink.muted, 'font-size': 10 }, t.index);
+        const query = { x: t.x, y: t.y + 4, 'text-anchor': 'end' };
+        if (t.axis === 'query') return svg('text', query, word, ' ', index);
+        const transform = `translate(${(t.x + 4).toFixed(2)} ${t.y.toFixed(2)}) rotate(${t.angle})`;
+        return svg('text', { transform }, index, ' ', word);
+    });
+    const stops = count(17).map((k) =>
+        svg('stop', { offset: `${k / 16}`, 'stop-color': colour(valueAt(k / 16, full)) }));
+    const small = { 'font-size': 11, fill: ink.muted };
+    const numbers = [0, 0.5, 1].map((t) => svg('text', { x: box.x + WIDE * t, y: height + 32, ...small,
+        'text-anchor': 'middle' }, round(valueAt(t, full))));
+    const high = height + 54, about = { xmlns: 'http://www.w3.org/2000/svg', width, height: high,
+        viewBox: `0 0 ${width} ${high}`, 'font-family': 'sans-serif' };
+    return svg('svg', about, ['', svg('title', {}, escape(p.name)),
+        svg('rect', { width, height: high, fill: ink.ground }),
+        svg('clipPath', { id: 'c' }, svg('rect', area)),
+        svg('pattern', { id: 'm', width: 6, height: 6, patternUnits: 'userSpaceOnUse' },
+            svg('path', { d: 'M-1 7L7 -1', stroke: ink.line })),
+        svg('linearGradient', { id: 'g' }, ...stops),
+        svg('rect', { ...area, fill: 'url(#m)', stroke: ink.line }),
+        svg('g', { 'clip-path': 'url(#c)', 'shape-rendering': 'crispEdges' }, ...cells), ...labels,
+        svg('rect', { x: box.x, y: height + 8, width: WIDE, height: 10, fill: 'url(#g)' }), ...numbers,
+        svg('text', { x: box.x, y: height + 48, ...small }, escape(`${p.name} · ${p.words}`)), ''].join('\n'));
+}
+
+/** The cells as a picture in an address: for maps of too many rectangles. */
+function raster({ layout: l, levels, colours }, area) {
+    const [w, high] = [area.width, area.height].map((n) => Math.min(4096, Math.ceil(n)));
+    const canvas = h('canvas', { width: w, height: high });
+    paintCells(canvas.getContext('2d'), levels, colours, l, { x: 0, y: 0, w, h: high });
+    return canvas.toDataURL();
+}
+
+/** The pane as describe() has it, with what the colour bar and the title of a file want. */
+function picture(m, dpr) {
+    const s = m.state, { clientWidth: width, clientHeight: height } = m.ui.panes[0].node;
+    const what = s.view === 'compare' && s.compare === 'difference' ? 'difference' : 'head';
+    const p = describe(m, s.head, what, { width: width || 800, height: height || 600, dpr });
+    const dot = poolWords(m, pickLevel(p.levels, p.layout.sx, p.layout.sy));
+    return { ...p, at: null, ground: p.ink.ground, lut: m.lut(p.diverging && 'diverging'),
+        name: [m.data.title, headName(m.data, s.head)].filter(Boolean).join(' · '),
+        words: p.diverging ? 'A − B' : `scale: ${SCALES[s.scale]}; ${dot}` };
+}
+
+function canvasOf(width, height, ground) {
+    const canvas = h('canvas', { width: Math.round(width), height: Math.round(height) });
+    const g = canvas.getContext('2d');
+    g.fillStyle = ground;
+    g.fillRect(0, 0, canvas.width, canvas.height);
+    return g;
+}
+
+export async function pictureBlob(m, { scale = 1, exact = false, type = 'image/png' }) {
+    const p = picture(m, scale), { layout: l, ground, full, ink } = p, [{ rows, cols, bw, bh }] = p.levels;
+    let g = null;
+    if (exact) {
+        g = canvasOf(cols, rows, ink.line);
+        const cells = { x: 0, y: 0, sx: 1 / bw, sy: 1 / bh };
+        paintCells(g, p.levels.slice(0, 1), p.colours, cells, { x: 0, y: 0, w: cols, h: rows });
+    } else if (m.state.view === 'arcs') {
+        const { map, arcs } = m.ui.panes[0];
+        g = canvasOf(arcs.width * scale, arcs.height * scale, ground);
+        g.drawImage(map, 0, 0, g.canvas.width, g.canvas.height);
+    } else {
+        g = canvasOf(l.width * scale, (l.height + 44) * scale, ground);
+        drawPane(g, p);
+        const { x } = l.box, y = l.height + 8;
+        g.drawImage(m.ui.legend.bar, x, y, WIDE, 10);
+        Object.assign(g, { fillStyle: ink.muted, font: `11px ${ink.font}`, textBaseline: 'alphabetic',
+            textAlign: 'left' });
+        const said = `${round(full.low)} to ${round(full.high)} · ${visible(p.name, 80)} · ${p.words}`;
+        g.fillText(said, x, y + 26);
+    }
+    return new Promise((resolve) => { g.canvas.toBlob(resolve, type); });
+}
+
+export const pictureSVG = (m) => toSVG(picture(m, 1));

@@ -2,7 +2,7 @@
 
 import { clamp } from './data.js';
 import { arcsHit, cellAt, drawOver, minimapBox } from './draw.js';
-import { VIEWS } from './state.js';
+import { VIEWS } from './model.js';
 
 export const ALL = { z: 1, x: 0, y: 0 };
 
@@ -66,15 +66,18 @@ function zoomBox(m, pane) {
 /* --- keys ------------------------------------------------------------------------------------- */
 
 export function onKey(m, e) {
-    if (m.empty || e.altKey || e.metaKey || e.target.closest?.('input, select, dialog, .menu')) return;
+    // AltGr writes [ and { on many keyboards, and may count as Ctrl and Alt.
+    const command = (e.altKey || e.ctrlKey) && !e.getModifierState('AltGraph');
+    if (m.empty || (command && e.altKey) || e.metaKey || e.target.closest?.('input, select, dialog, .menu')) return;
     if (e.key === '?') m.ui.help.showModal();
     if (e.composedPath()[0] !== m.ui.stage) return;
     const s = m.state, d = m.data, cell = { query: s.query, key: s.key };
     const turn = (by) => {
-        const now = typeof s.head === 'number' ? s.head : by > 0 ? -1 : d.heads;
+        const head = typeof s.head === 'number' ? s.head + by : by > 0 ? 0 : d.heads - 1;
         m.hoverHead = null;
-        m.set({ head: clamp(now + by, 0, d.heads - 1) }, true);
+        if (head >= 0 && head < d.heads) m.set({ head }, true);
     };
+    const layer = (by) => turn(by * d.heads / d.layers);
     const zoom = (factor) => zoomAt(m, m.ui.panes[0], { x: s.key + 0.5, y: s.query + 0.5 }, factor);
     const moves = {
         ArrowLeft: { key: s.key - 1 },
@@ -89,6 +92,8 @@ export function onKey(m, e) {
     const acts = {
         '[': () => turn(-1),
         ']': () => turn(1),
+        '{': () => layer(-1),
+        '}': () => layer(1),
         '+': () => zoom(1.5),
         '=': () => zoom(1.5),
         '-': () => zoom(1 / 1.5),
@@ -98,7 +103,7 @@ export function onKey(m, e) {
     };
     VIEWS.forEach((view, k) => { acts[k + 1] = () => m.set({ view }); });
     if (moves[e.key]) select(m, { ...cell, ...moves[e.key] });
-    else if (acts[e.key] && !e.ctrlKey) acts[e.key]();
+    else if (acts[e.key] && !command) acts[e.key]();
     else return;
     e.preventDefault();
 }

@@ -89,10 +89,12 @@ summary[data-count]::before { content: attr(data-count); color: var(--accent); f
 .scroll, .stage[data-view=grid], .stage[data-view=tokens] { touch-action: auto; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(132px, 1fr)); gap: 10px;
   padding: 4px; }
+.grid > span { color: var(--muted); font-size: 12px; place-self: center; white-space: nowrap; }
 .grid.few { grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); }
 .grid .head { font-size: 13px; padding: 7px; }
 .grid .head canvas, .preview { width: 100%; height: auto; aspect-ratio: 1; }
 .tokens { padding: 14px; font-size: 18px; line-height: 1.6; }
+hr { border: solid var(--line); border-width: 1px 0 0; margin: 10px 6px; }
 .tokens h3 { font-weight: 500; margin: 6px 0 2px; }
 .tokens span { display: inline-block; max-width: 100%; padding: 1px 6px; margin: 3px 1px;
   border-radius: 5px; cursor: pointer; white-space: pre-wrap; overflow-wrap: anywhere; }

@@ -55,14 +55,28 @@ def compressed_bytes(image):
     return int(command("bash", "-c", f"docker save {image} | gzip -6 | wc -c"))
 
 
+def leave_swarm():
+    docker("swarm", "leave", "--force")
+    docker("network", "rm", "docker_gwbridge", check=False)
+
+
+def is_in_swarm():
+    """Whether the engine is part of one; one that a test run left when it was killed is ended."""
+    def state():
+        return docker("info", "-f", "{{.Swarm.LocalNodeState}}")
+    if state() == "active" and "attnd-test" in docker("node", "inspect", "self", "-f", "{{.Spec.Labels}}", check=False):
+        leave_swarm()
+    return state() != "inactive"
+
+
 @contextlib.contextmanager
 def swarm():
     docker("swarm", "init", "--advertise-addr", "127.0.0.1")
     try:
+        docker("node", "update", "--label-add", "attnd-test=yes", docker("node", "ls", "-q"))
         yield
     finally:
-        docker("swarm", "leave", "--force")
-        docker("network", "rm", "docker_gwbridge", check=False)
+        leave_swarm()
 
 
 def names_in(image):

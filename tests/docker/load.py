@@ -37,6 +37,7 @@ class Load:
         self.counts = collections.Counter()
         self.first = {}  # the first answer to each body
         self.failures = []
+        self.lost_from = 0.0  # when the last request that was lost began, by time.monotonic()
         self.ended = threading.Event()
         self.lock = threading.Lock()
         self.threads = [threading.Thread(target=self.run, args=(n,), daemon=True) for n in range(clients)]
@@ -66,7 +67,7 @@ class Load:
             sent += 1
             if connection is None:
                 connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
-            fresh = connection.sock is None
+            fresh, begin = connection.sock is None, time.monotonic()
             what = self.ask(connection, body, {} if keep else {"Connection": "close"})
             if what == "broken" and not fresh:
                 # It may have been closed while it was idle, as any server may; the client asks once more.
@@ -74,6 +75,8 @@ class Load:
                 what = "stale"
             with self.lock:
                 self.counts[what] += 1
+                if what not in ("ok", "stale"):
+                    self.lost_from = max(self.lost_from, begin)
             if what != "ok" or not keep:
                 connection.close()
                 connection = None

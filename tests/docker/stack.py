@@ -10,7 +10,7 @@ import urllib.parse
 from pathlib import Path
 
 from claims import Skipped, command, free_port, get, need, run, until
-from engine import IMAGE, docker, swarm
+from engine import IMAGE, docker, is_in_swarm, swarm
 from load import Load
 
 IMAGES = {"ATTND_IMAGE": IMAGE, "HAPROXY_IMAGE": "attnd-test/haproxy", "PROMETHEUS_IMAGE": "attnd-test/prometheus",
@@ -86,7 +86,7 @@ def running():
 def deployed():
     if os.environ.get("ATTND_TEST_SWARM") != "yes":
         raise Skipped("this engine was running before; ATTND_TEST_SWARM=yes makes it a swarm for a while")
-    if docker("info", "-f", "{{.Swarm.LocalNodeState}}") != "inactive":
+    if is_in_swarm():
         raise Skipped("this engine is part of a swarm")
     for k, v in IMAGES.items():
         os.environ[k] = v

@@ -1,11 +1,12 @@
 /* A connection, from its raw bytes to the last byte of its answers, over a socketpair with the whole daemon behind it:
- * all routes, the demo model, the queue. What comes back must be answers, whole but for the last one of a client that
+ * all routes, the demo model, a small encoder, the queue. What comes back must be answers, whole but for the last one of a client that
  * left; none of them says that we are at fault; and all memory is given back. Input: how the bytes are cut, then they. */
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/ioctl.h>
@@ -15,8 +16,11 @@
 #include "core/json.h"
 #include "server/app.h"
 #include "server/clock.h"
+#include "server/demo.h"
 #include "server/log.h"
 #include "tests/fuzz/answering.h"
+#include "tests/st.h"
+#include "tests/tiny_encoder.h"
 
 enum {
     MEMORY = 8 << 20,
@@ -37,17 +41,33 @@ static void observe(void *arg, const srv_outcome *outcome)
     srv_metrics_exchange(app.metrics, outcome);
 }
 
+static char demo_name[] = "demo", tiny_name[] = "tiny";
+static cfg_model models[] = {{.name = demo_name, .all_layers = true},
+                             {.name = tiny_name, .all_layers = true}};
+
+static void load_models(void)
+{
+    static const atomic_bool never = false;
+    char *folder = st_temp_dir();
+
+    models[0].path = st_path("%s/demo", folder);
+    models[1].path = st_path("%s/tiny", folder);
+    FUZZ_CHECK(srv_demo_write(models[0].path, NULL) == ATTN_OK);
+    tiny_encoder_write(models[1].path, 3, 1, NULL);
+    FUZZ_CHECK(srv_models_new(&app.models, models, 2, &never, NULL) == ATTN_OK);
+    st_remove_dir(folder);
+    FUZZ_CHECK(srv_models_start(app.models, NULL) == ATTN_OK);
+}
+
 static void start(void)
 {
     static const char *const listen[] = {"127.0.0.1:0"}, *const origins[] = {"http://a"};
-    static const atomic_bool never = false;
     static const srv_metrics_label build[] = {{"version", "fuzz"}};
     attn_error err = {0};
 
     (void)answering_model(); /* chooses the kernels */
     app = (srv_app){.workers = 1, .request_timeout_ms = 5000};
-    FUZZ_CHECK(srv_models_new(&app.models, NULL, 0, &never, NULL) == ATTN_OK);
-    FUZZ_CHECK(srv_models_start(app.models, NULL) == ATTN_OK);
+    load_models();
     attn_budget_init(&app.budget, MEMORY);
     FUZZ_CHECK(srv_infer_start(&app.infer, answering_pool(), 16, NULL) == ATTN_OK);
     srv_routes(&table,
@@ -86,6 +106,8 @@ static void stop(void)
     srv_infer_free(app.infer);
     srv_metrics_free(app.metrics);
     srv_models_free(app.models);
+    free(models[0].path);
+    free(models[1].path);
 }
 
 /* --- the client ------------------------------------------------------------------------------- */

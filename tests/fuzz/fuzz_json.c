@@ -12,7 +12,8 @@ static const srv_field fields[] = {
     {"attention_mask", SRV_MASK, 2, 4, false}, {"attention_bias", SRV_BIAS, 0, 4, false},
     {"lengths", SRV_INTS, 1, 1, false},        {"causal_offset", SRV_INTS, 0, 1, false},
     {"position_ids", SRV_INTS, 1, 2, false},   {"tokens", SRV_LABELS, 1, 2, false},
-    {"layer", SRV_VALUE, 0, 0, false},         {"return_attentions", SRV_VALUE, 0, 0, false}};
+    {"layer", SRV_VALUE, 0, 0, false},         {"return_attentions", SRV_VALUE, 0, 0, false},
+    {"user", SRV_OPTION, 0, 0, false}};
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
 typedef struct {

@@ -371,3 +371,7 @@ for i, b in enumerate([{"input": ["the cat", "a mat"], "model": "tiny"}, {"input
     seed("encode", bytes([1, i]) + json.dumps(b).encode())
 for i, b in enumerate([{"inputs": ["the cat", "mat"], "normalize": True, "truncate": True}, {"inputs": "a", "truncation_direction": "right"}]):
     seed("encode", bytes([2, i]) + json.dumps(b).encode())
+for i, (path, b) in enumerate([("/v1/models/tiny/encode", encodes[0]), ("/v1/models/tiny/encode", encodes[2]), ("/v1/models/tiny/encode", encodes[5]),
+                               ("/v1/embeddings", {"input": ["the cat", "a mat"], "model": "tiny", "encoding_format": "base64"}),
+                               ("/embed", {"inputs": "a mat"}), ("/v1/models/demo/encode", encodes[0])]):
+    seed("http", bytes([40 * (i % 2)]) + post(path, json.dumps(b), host=host))

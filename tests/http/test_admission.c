@@ -332,7 +332,7 @@ static void a_passed_deadline_is_504_and_the_next_request_works(void **state)
 
 static void the_daemon_s_own_deadline_counts_without_one(void **state)
 {
-    test_daemon *d = serve((size_t)1 << 30, "server.request_timeout=200ms");
+    test_daemon *d = serve((size_t)1 << 30, "server.request_timeout=500ms");
     char *heavy = inflight_heavy_whole(0);
     (void)state;
     test_reply r = daemon_post(d, INFLIGHT_SDPA, heavy, 504);

@@ -170,48 +170,20 @@ static void nobody_who_is_connected_is_lost(void **state)
     free(local);
 }
 
-/* The only child of a process, 0 = none yet. */
-static pid_t child_of(pid_t parent)
-{
-    char *path = st_path("/proc/%d/task/%d/children", (int)parent, (int)parent);
-    int child = 0;
-    FILE *f = fopen(path, "r");
-    if (f != NULL && fscanf(f, "%d", &child) != 1)
-        child = 0;
-    if (f != NULL)
-        fclose(f);
-    free(path);
-    return child;
-}
-
 static void process_number_one_loses_nobody(void **state)
 {
-    static const char *const NEW[][3] = {{"--pid", "--fork", "--mount-proc"},
-                                         {"-r", "-fp", "--mount-proc"}};
-    const char *program = getenv("ATTND");
-    char *attnd = strdup(program != NULL && *program ? program : "build/attnd");
-    test_daemon *d = NULL;
     client c[CLIENTS];
+    pid_t one = 0;
+    test_daemon *d = daemon_start_as_one(
+        COMMAND("serve", "--set", "log.level=warn", "--set", "server.shutdown_delay=200ms"), &one);
     (void)state;
 
-    setenv("ATTND", "/usr/bin/unshare", 1);
-    for (size_t i = 0; i < 2 && d == NULL; i++) {
-        const char *const *n = NEW[i];
-        if (daemon_run(COMMAND(n[0], n[1], n[2], "true"), NULL, NULL) == 0)
-            d = daemon_start(COMMAND(n[0], n[1], n[2], attnd, "serve", "--listen", "127.0.0.1:0",
-                                     "--set", "log.level=warn", "--set",
-                                     "server.shutdown_delay=200ms"));
-    }
-    setenv("ATTND", attnd, 1);
-    free(attnd);
     if (d == NULL) {
         printf("skipped: process number one: unshare may not make a process namespace here\n");
         skip();
     }
     char *url = strdup(daemon_url(d));
     start_clients(c, url);
-    pid_t one = child_of(daemon_pid(d));
-    assert_true(one > 0);
     kill(one, SIGTERM);
     assert_int_equal(daemon_wait(d, AT_LAST_MS, NULL), 0);
     (void)end_clients(c);

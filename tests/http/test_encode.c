@@ -210,6 +210,71 @@ static void long_texts_are_cut_or_refused(void **state)
     reply_free(&r);
 }
 
+/* Where sentence-transformers says nothing; and what lies beside a weight file belongs to it, as in a folder. */
+static void a_tokeniser_beside_the_weights_says_how_long_texts_are(void **state)
+{
+    (void)state;
+    char *dir = st_path("%s/short", folder_), *model = st_path("short=%s/model.safetensors", dir);
+    char *config = st_path("%s/tokenizer_config.json", dir);
+
+    tiny_encoder_write(dir, 3, 1, NULL);
+    st_write_text(config, "{\"tokenizer_class\":\"BertTokenizer\",\"model_max_length\":7}");
+    test_daemon *d = daemon_start((const char *const[]){"--model", model, NULL});
+    test_reply r = daemon_post(d, "/v1/models/short/encode", "{\"inputs\":" TEXT "}", 200);
+    json_t *root = answer_parse(r.body, r.body_bytes);
+    assert_int_equal(json_array_size(json_array_get(answer_get(root, "tokens"), 0)), 7);
+    assert_true(json_is_true(json_array_get(answer_get(root, "usage.truncated"), 0)));
+    json_decref(root);
+    reply_free(&r);
+    r = daemon_request(d, "GET", "/v1/models/short", NULL, NULL, 0);
+    assert_int_equal(r.status, 200);
+    root = answer_parse(r.body, r.body_bytes);
+    assert_int_equal(json_integer_value(answer_get(root, "encoder.max_tokens")), 7);
+    json_decref(root);
+    reply_free(&r);
+    daemon_stop(d);
+
+    st_write_text(config, "{\"tokenizer_class\":\"BertTokenizer\",\"model_max_length\":1}");
+    d = daemon_start((const char *const[]){"--model", model, NULL});
+    r = daemon_post(d, "/v1/models/short/encode", "{\"inputs\":[\"\"]}", 400);
+    assert_non_null(strstr(r.body, "/inputs/0: at most 1 tokens leave no room"));
+    reply_free(&r);
+    daemon_stop(d);
+    free(dir);
+    free(model);
+    free(config);
+}
+
+/* sentence-transformers may put texts in lower case for a tokeniser that knows cases. */
+static void texts_are_put_in_lower_case_where_the_model_says_so(void **state)
+{
+    (void)state;
+    char *dir = st_path("%s/cased", folder_), *model = st_path("cased=%s", dir);
+    char *config = st_path("%s/tokenizer_config.json", dir);
+    char *sentence = st_path("%s/sentence_bert_config.json", dir);
+    static const char *const said[] = {"false", "true"}, *const word[] = {"[UNK]", "cat"};
+
+    tiny_encoder_write(dir, 3, 1, NULL);
+    st_write_text(config, "{\"tokenizer_class\":\"BertTokenizer\",\"do_lower_case\":false}");
+    for (size_t i = 0; i < 2; i++) {
+        char *text = st_path("{\"max_seq_length\":16,\"do_lower_case\":%s}", said[i]);
+        st_write_text(sentence, text);
+        test_daemon *d = daemon_start((const char *const[]){"--model", model, NULL});
+        test_reply r = daemon_post(d, "/v1/models/cased/encode", "{\"inputs\":\"the CAT\"}", 200);
+        json_t *root = answer_parse(r.body, r.body_bytes);
+        json_t *tokens = json_array_get(answer_get(root, "tokens"), 0);
+        assert_string_equal(json_string_value(json_array_get(tokens, 2)), word[i]);
+        json_decref(root);
+        reply_free(&r);
+        daemon_stop(d);
+        free(text);
+    }
+    free(dir);
+    free(model);
+    free(config);
+    free(sentence);
+}
+
 /* --- results ----------------------------------------------------------------------------------- */
 
 static void poolings_are_of_the_last_hidden_state(void **state)
@@ -219,11 +284,15 @@ static void poolings_are_of_the_last_hidden_state(void **state)
         post(ENCODE, "{\"inputs\":" TEXT ",\"normalize\":false,\"return_hidden_states\":true}");
     json_t *cls = post(ENCODE, "{\"inputs\":" TEXT ",\"normalize\":false,\"pooling\":\"cls\"}");
     json_t *none = post(ENCODE, "{\"inputs\":" TEXT ",\"pooling\":\"none\"}");
+    json_t *both =
+        post(ENCODE, "{\"inputs\":" TEXT ",\"pooling\":\"none\",\"return_hidden_states\":[2,0]}");
     json_t *own = post(ENCODE, "{\"inputs\":" TEXT "}");
     json_t *state_ = json_array_get(answer_get(mean, "hidden_states"), 0);
     double length = 0;
 
     assert_true(json_equal(answer_get(none, "embeddings"), state_));
+    assert_true(json_equal(answer_get(both, "embeddings"), state_));
+    assert_true(json_equal(json_array_get(answer_get(both, "hidden_states"), 0), state_));
     for (size_t c = 0; c < W; c++) {
         double sum = 0;
         for (size_t i = 0; i < N; i++)
@@ -241,6 +310,7 @@ static void poolings_are_of_the_last_hidden_state(void **state)
     json_decref(mean);
     json_decref(cls);
     json_decref(none);
+    json_decref(both);
     json_decref(own);
 }
 
@@ -399,7 +469,44 @@ static void openai_s_and_the_other_interface_have_the_same_numbers(void **state)
     json_decref(embed);
 }
 
+/* Their clients send what they leave at its default, as null. */
+static void null_is_nothing_in_the_shapes_of_others(void **state)
+{
+    (void)state;
+    json_t *openai =
+        post("/v1/embeddings", "{\"input\":\"a mat\",\"model\":null,\"encoding_format\":null,"
+                               "\"dimensions\":null,\"user\":null}");
+    json_t *plain = post("/v1/embeddings", "{\"input\":\"a mat\"}");
+    json_t *embed = post("/embed", "{\"inputs\":\"a mat\",\"normalize\":null,\"truncate\":null,"
+                                   "\"truncation_direction\":null,\"prompt_name\":null}");
+    json_t *one = json_object_get(json_array_get(answer_get(plain, "data"), 0), "embedding");
+
+    assert_true(json_equal(openai, plain));
+    assert_true(json_equal(json_array_get(embed, 0), one));
+    json_decref(openai);
+    json_decref(plain);
+    json_decref(embed);
+}
+
 /* --- what is refused --------------------------------------------------------------------------- */
+
+static void a_model_names_the_special_tokens(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"/v1/models/tiny", "/v1/models"};
+    json_t *wanted = json_pack("[s, s]", "[CLS]", "[SEP]");
+
+    for (size_t i = 0; i < 2; i++) {
+        test_reply r = daemon_request(daemon_, "GET", paths[i], NULL, NULL, 0);
+        json_t *root = answer_parse(r.body, r.body_bytes);
+        json_t *model = i == 0 ? root : json_array_get(json_object_get(root, "models"), 1);
+        json_t *got = json_object_get(json_object_get(model, "encoder"), "special_tokens");
+        assert_true(json_equal(got, wanted));
+        json_decref(root);
+        reply_free(&r);
+    }
+    json_decref(wanted);
+}
 
 static void what_cannot_be_answered_is_named(void **state)
 {
@@ -446,6 +553,10 @@ static void what_cannot_be_answered_is_named(void **state)
         {422, "/v1/embeddings", "{\"input\":\"a\",\"model\":\"heads\"}", "encoder"},
         {400, "/v1/embeddings", "{}", "input"},
         {400, "/v1/embeddings", "{\"input\":[\"a\",1]}", "/input/1"},
+        {400, "/v1/embeddings", "{\"input\":[[1],\"a\"]}", "/input/1"},
+        {400, "/v1/embeddings", "{\"input\":[1,[1]]}", "/input/0"},
+        {400, "/v1/embeddings", "{\"input\":null}", "input"},
+        {400, ENCODE, "{\"inputs\":\"a\",\"pooling\":null}", "/pooling"},
         {422, "/v1/embeddings", "{\"input\":\"a\",\"dimensions\":4}", "/dimensions"},
         {400, "/v1/embeddings", "{\"inputs\":\"a\"}", "input"},
         {400, "/embed", "{\"inputs\":\"a\",\"truncation_direction\":\"left\"}", "right"},
@@ -573,6 +684,31 @@ static void without_a_name_it_is_the_first_encoder_or_none(void **state)
     free(b);
 }
 
+/* Reading a text takes memory for a moment: what then is more than the budget will not fit later either. */
+static void a_text_that_can_never_be_read_is_too_large(void **state)
+{
+    (void)state;
+    enum { WORDS = 2500 };
+    char *model = st_path("tiny=%s/tiny", folder_), body[WORDS * 3 + 64];
+    test_daemon *d =
+        daemon_start((const char *const[]){"--model", model, "--set", "memory.budget=1MiB", NULL});
+    size_t n = (size_t)sprintf(body, "{\"inputs\":\"");
+
+    for (size_t i = 0; i < WORDS; i++)
+        n += (size_t)sprintf(body + n, "at ");
+    (void)sprintf(body + n, "\"}");
+    test_reply r = daemon_post(d, "/v1/models/tiny/encode", body, 413);
+    json_t *root = answer_parse(r.body, r.body_bytes);
+    assert_int_equal(json_integer_value(json_object_get(root, "limit_bytes")), 1 << 20);
+    assert_true(json_integer_value(json_object_get(root, "needed_bytes")) > 1 << 20);
+    json_decref(root);
+    reply_free(&r);
+    r = daemon_post(d, "/v1/models/tiny/encode", "{\"inputs\":\"the cat\"}", 200);
+    reply_free(&r);
+    daemon_stop(d);
+    free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,15 +716,20 @@ int main(void)
         cmocka_unit_test(a_pair_has_two_types_of_tokens),
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(long_texts_are_cut_or_refused),
+        cmocka_unit_test(a_tokeniser_beside_the_weights_says_how_long_texts_are),
+        cmocka_unit_test(texts_are_put_in_lower_case_where_the_model_says_so),
         cmocka_unit_test(poolings_are_of_the_last_hidden_state),
         cmocka_unit_test(the_rollout_is_the_product_of_the_maps),
         cmocka_unit_test(only_what_was_asked_for_is_there),
         cmocka_unit_test(parts_of_maps_are_parts_of_the_whole),
         cmocka_unit_test(base64_has_the_bits_of_the_numbers),
         cmocka_unit_test(openai_s_and_the_other_interface_have_the_same_numbers),
+        cmocka_unit_test(null_is_nothing_in_the_shapes_of_others),
+        cmocka_unit_test(a_model_names_the_special_tokens),
         cmocka_unit_test(what_cannot_be_answered_is_named),
         cmocka_unit_test(nothing_in_is_nothing_out),
         cmocka_unit_test(what_is_needed_is_enough),
+        cmocka_unit_test(a_text_that_can_never_be_read_is_too_large),
         cmocka_unit_test(without_a_name_it_is_the_first_encoder_or_none),
         cmocka_unit_test(a_reload_that_would_lose_the_tokeniser_fails),
     };

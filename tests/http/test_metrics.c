@@ -4,8 +4,8 @@
 #include "tests/command.h"
 #include "tests/daemon.h"
 #include "tests/inflight.h"
-#include "tests/scrape.h"
 #include "tests/st.h"
+#include "tests/watch.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -34,34 +34,11 @@ static test_daemon *serve(const char *setting)
 static scrape scrape_now(const test_daemon *d)
 {
     test_reply r = daemon_request(d, "GET", "/metrics", NULL, NULL, 0);
-    assert_int_equal(r.status, 200);
     char *type = reply_header(&r, "Content-Type");
     assert_string_equal(type, "text/plain; version=0.0.4; charset=utf-8");
-    scrape s = scrape_read(r.body, r.body_bytes);
     free(type);
     reply_free(&r);
-    return s;
-}
-
-static double value_now(const test_daemon *d, const char *series)
-{
-    scrape s = scrape_now(d);
-    double value = scrape_or_zero(&s, series);
-    scrape_free(&s);
-    return value;
-}
-
-/* An exchange is counted when it is over, which the client may know a moment before the daemon does. */
-static void wait_for(const test_daemon *d, const char *series, double value)
-{
-    double now = -1;
-    for (int i = 0; i < 1000 && now != value; i++) {
-        now = value_now(d, series);
-        if (now != value)
-            usleep(10000);
-    }
-    if (now != value)
-        fail_msg("%s is %g after ten seconds, not %g", series, now, value);
+    return watch_metrics(d);
 }
 
 /* The series of answered requests, in a buffer of its own. */
@@ -218,7 +195,7 @@ static void the_process_is_the_daemon(void **state)
     scrape_free(&s);
     char *heavy = inflight_heavy(20000, 0);
     post(d, INFLIGHT_SDPA, heavy, 200);
-    assert_true(value_now(d, "process_cpu_seconds_total") > cpu + 0.005);
+    assert_true(watch_metric(d, "process_cpu_seconds_total") > cpu + 0.005);
     free(heavy);
     free(path);
     daemon_stop(d);
@@ -292,11 +269,11 @@ static void counters_move_by_what_was_computed(void **state)
     r = daemon_request(d, "GET", "/v1/models/none", NULL, NULL, 0);
     assert_int_equal(r.status, 404);
     reply_free(&r);
-    wait_for(d, answered("GET", "/v1/models/{model}", 404), 1);
-    wait_for(d, answered("POST", "/v1/models/{model}/attention", 200), 1);
-    wait_for(d, answered("POST", "/v1/models/{model}/attention", 422), 1);
-    wait_for(d, answered("POST", "/v1/models/{model}/attention", 400), 2);
-    wait_for(d, answered("POST", "/v1/models/{model}/attention/estimate", 200), 1);
+    watch_until(d, answered("GET", "/v1/models/{model}", 404), 1);
+    watch_until(d, answered("POST", "/v1/models/{model}/attention", 200), 1);
+    watch_until(d, answered("POST", "/v1/models/{model}/attention", 422), 1);
+    watch_until(d, answered("POST", "/v1/models/{model}/attention", 400), 2);
+    watch_until(d, answered("POST", "/v1/models/{model}/attention/estimate", 200), 1);
 
     scrape s = scrape_now(d);
     assert_true(scrape_value(&s, "attnd_sequences_total") == 2);
@@ -323,7 +300,7 @@ static void the_label_is_the_code_of_the_problem(const test_daemon *d, test_repl
     json_t *root = answer_parse(r->body, r->body_bytes);
     const char *code = json_string_value(json_object_get(root, "code"));
     assert_non_null(code);
-    wait_for(d, rejected(code), count);
+    watch_until(d, rejected(code), count);
     json_decref(root);
     reply_free(r);
 }
@@ -360,27 +337,60 @@ static void rejections_are_counted_by_their_code(void **state)
 
     test_reply r = daemon_post(d, INFLIGHT_SDPA, late, 504);
     the_label_is_the_code_of_the_problem(d, &r, 1);
-    assert_true(value_now(d, rejected("deadline")) == 1);
+    assert_true(watch_metric(d, rejected("deadline")) == 1);
     r = daemon_request(d, "POST", INFLIGHT_SDPA, HUGE_BODY, "{}", 2);
     assert_int_equal(r.status, 413);
     the_label_is_the_code_of_the_problem(d, &r, 1);
-    assert_true(value_now(d, rejected("too_large")) == 1);
+    assert_true(watch_metric(d, rejected("too_large")) == 1);
     inflight_open(&c, d);
     assert_true(inflight_post(&c, DEMO, large, 1));
-    for (int i = 0; i < 500 && value_now(d, "attnd_memory_used_bytes") < 6.9e6; i++)
+    for (int i = 0; i < 500 && watch_metric(d, "attnd_memory_used_bytes") < 6.9e6; i++)
         usleep(10000);
     r = daemon_request(d, "POST", DEMO, JSON_TYPE, large, strlen(large));
     assert_int_equal(r.status, 503);
     the_label_is_the_code_of_the_problem(d, &r, 1);
     raw_close(&c);
-    wait_for(d, "attnd_cancelled_total", 1);
-    wait_for(d, "attnd_memory_used_bytes", 0);
+    watch_until(d, "attnd_cancelled_total", 1);
+    watch_until(d, "attnd_memory_used_bytes", 0);
     r = daemon_request(d, "POST", DEMO, JSON_TYPE, large, strlen(large)); /* now it fits */
     assert_int_equal(r.status, 200);
     reply_free(&r);
     free(large);
     free(late);
     daemon_stop(d);
+}
+
+static void those_who_may_not_are_counted_by_what_they_lack(void **state)
+{
+    static const char *const KEY[] = {"Authorization: Bearer sesame", NULL};
+    static const char *const ELSEWHERE[] = {"Authorization: Bearer sesame", "Host: example.com",
+                                            NULL};
+    static const struct {
+        const char *method, *path, *code;
+        const char *const *headers;
+    } turned_away[] = {
+        {"GET", "/v1/models", "unauthorized", NULL},
+        {"GET", "/v1/models", "host_not_allowed", ELSEWHERE},
+        {"POST", "/v2/repository/models/demo/load", "admin_disabled", KEY},
+    };
+    char *dir = st_temp_dir(), *file = st_path("%s/keys", dir);
+    char *option = st_path("auth.keys_file=%s", file);
+    (void)state;
+
+    st_write_text(file, "sesame\n");
+    test_daemon *d =
+        daemon_start(COMMAND("serve", "--set", option, "--set", "auth.protect_metrics=false"));
+    for (size_t i = 0; i < sizeof turned_away / sizeof *turned_away; i++) {
+        test_reply r = daemon_request(d, turned_away[i].method, turned_away[i].path,
+                                      turned_away[i].headers, NULL, 0);
+        assert_true(r.status == 401 || r.status == 403);
+        the_label_is_the_code_of_the_problem(d, &r, 1);
+        assert_true(watch_metric(d, rejected(turned_away[i].code)) == 1);
+    }
+    daemon_stop(d);
+    st_remove_dir(dir);
+    free(file);
+    free(option);
 }
 
 static void a_full_queue_counts_those_it_refused(void **state)
@@ -405,10 +415,10 @@ static void a_full_queue_counts_those_it_refused(void **state)
         raw_close(&c[i]);
     }
     assert_true(refused >= 1);
-    wait_for(d, rejected("queue_full"), refused);
-    wait_for(d, "attnd_sequences_total", served);
-    wait_for(d, answered("POST", INFLIGHT_SDPA, 200), served);
-    wait_for(d, answered("POST", INFLIGHT_SDPA, 503), refused);
+    watch_until(d, rejected("queue_full"), refused);
+    watch_until(d, "attnd_sequences_total", served);
+    watch_until(d, answered("POST", INFLIGHT_SDPA, 200), served);
+    watch_until(d, answered("POST", INFLIGHT_SDPA, 503), refused);
     daemon_stop(d);
     free(heavy);
 }
@@ -423,33 +433,33 @@ static void the_ledger_is_at_zero_whatever_ended_a_request(void **state)
     raw_conn c;
     (void)state;
 
-    wait_for(d, "attnd_memory_used_bytes", 0);
+    watch_until(d, "attnd_memory_used_bytes", 0);
     for (int i = 0; i < 2; i++) {
         post(d, INFLIGHT_SDPA, text, 200);
-        wait_for(d, "attnd_memory_used_bytes", 0);
+        watch_until(d, "attnd_memory_used_bytes", 0);
         text[n - 1] = ']';
         post(d, INFLIGHT_SDPA, text, 400);
         text[n - 1] = '}';
         post(d, INFLIGHT_SDPA, late, 504);
-        wait_for(d, "attnd_memory_used_bytes", 0);
+        watch_until(d, "attnd_memory_used_bytes", 0);
 
         inflight_open(&c, d); /* leaves in the middle of its body */
         assert_true(inflight_post(&c, INFLIGHT_SDPA, text, n / 3));
         double used = 0;
         for (int k = 0; k < 500 && used == 0; k++) {
             usleep(10000);
-            used = value_now(d, "attnd_memory_used_bytes");
+            used = watch_metric(d, "attnd_memory_used_bytes");
         }
         assert_true(used > 12000);
         raw_close(&c);
-        wait_for(d, "attnd_memory_used_bytes", 0);
-        wait_for(d, "attnd_cancelled_total", 2 * i + 1);
+        watch_until(d, "attnd_memory_used_bytes", 0);
+        watch_until(d, "attnd_cancelled_total", 2 * i + 1);
 
         inflight_open(&c, d); /* leaves before its answer */
         assert_true(inflight_post(&c, INFLIGHT_SDPA, text, 0));
         raw_close(&c);
-        wait_for(d, "attnd_cancelled_total", 2 * i + 2);
-        wait_for(d, "attnd_memory_used_bytes", 0);
+        watch_until(d, "attnd_cancelled_total", 2 * i + 2);
+        watch_until(d, "attnd_memory_used_bytes", 0);
     }
     daemon_stop(d);
     free(text);
@@ -548,8 +558,8 @@ static void a_scrape_sees_what_runs_and_does_not_wait_for_it(void **state)
         raw_close(&c[i]);
     }
     raw_close(&own);
-    wait_for(d, "attnd_requests_running", 0);
-    wait_for(d, "attnd_requests_waiting", 0);
+    watch_until(d, "attnd_requests_running", 0);
+    watch_until(d, "attnd_requests_waiting", 0);
     daemon_stop(d);
     free(heavy);
 }
@@ -694,7 +704,7 @@ static void probes_and_scrapes_are_no_lines_at_info(void **state)
     r = daemon_request(d, "GET", "/v1/models", JSON_TYPE, NULL, 0);
     assert_int_equal(r.status, 200);
     reply_free(&r);
-    wait_for(d, answered("GET", "/v1/models", 200), 1);
+    watch_until(d, answered("GET", "/v1/models", 200), 1);
     char *log = daemon_log(d);
     assert_non_null(strstr(log, "\"route\":\"/v1/models\""));
     assert_null(strstr(log, "\"route\":\"/metrics\""));
@@ -712,6 +722,7 @@ int main(void)
         cmocka_unit_test(switched_off_there_is_nothing),
         cmocka_unit_test(counters_move_by_what_was_computed),
         cmocka_unit_test(rejections_are_counted_by_their_code),
+        cmocka_unit_test(those_who_may_not_are_counted_by_what_they_lack),
         cmocka_unit_test(a_full_queue_counts_those_it_refused),
         cmocka_unit_test(the_ledger_is_at_zero_whatever_ended_a_request),
         cmocka_unit_test(clients_cannot_make_series),

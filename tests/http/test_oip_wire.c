@@ -1,8 +1,8 @@
 /* Inference requests of the Open Inference Protocol that are damaged, hostile, compressed, or come in an unusual
  * way: every refusal has the form that clients look for, and the next request is served. */
 #include "tests/command.h"
-#include "tests/scrape.h"
 #include "tests/oip_wire.h"
+#include "tests/watch.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -738,16 +738,7 @@ static void nothing_stays_reserved(void **state)
         raw_close(&c);
     }
     free(b.at);
-    double used = 1;
-    for (int i = 0; i < 200 && used != 0; i++) {
-        usleep(10000);
-        test_reply text = daemon_request(daemon_, "GET", "/metrics", NULL, NULL, 0);
-        scrape s = scrape_read(text.body, text.body_bytes);
-        used = scrape_value(&s, "attnd_memory_used_bytes");
-        reply_free(&text);
-        scrape_free(&s);
-    }
-    assert_true(used == 0);
+    watch_until(daemon_, "attnd_memory_used_bytes", 0);
 }
 
 int main(void)

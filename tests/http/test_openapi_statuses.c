@@ -274,6 +274,20 @@ static void provoke_keys(void)
     daemon_stop(d);
 }
 
+/* Below a prefix, which is asked for without the slash at its end. */
+static void provoke_redirects(void)
+{
+    test_daemon *d = serve(COMMAND("--set", "server.base_path=/team"));
+
+    for (size_t i = 0; i < num_operations; i++) {
+        if (!lists(&operations[i], 308))
+            continue;
+        raw_answer a = ask(d, &operations[i], "/team", "", NULL);
+        see(&operations[i], &a, 308);
+    }
+    daemon_stop(d);
+}
+
 /* --- what time and load bring --- */
 
 static void provoke_timeouts(void)
@@ -557,6 +571,7 @@ static void every_listed_status_is_given_and_no_other(void **state)
     provoke_by_request(d); /* a status that is not listed fails right there */
     daemon_stop(d);
     provoke_keys();
+    provoke_redirects();
     provoke_timeouts();
     provoke_busy();
     provoke_deadlines();

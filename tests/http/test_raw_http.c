@@ -19,7 +19,7 @@
 #include "tests/daemon.h"
 #include "tests/numbers.h"
 #include "tests/rawhttp.h"
-#include "tests/scrape.h"
+#include "tests/watch.h"
 
 #define PATH     "/v1/scaled-dot-product-attention"
 #define HOST     "Host: localhost\r\n"
@@ -84,13 +84,11 @@ static void assert_served(unsigned value)
 static void assert_nothing_is_left(void)
 {
     for (int tries = 0;; tries++) {
-        test_reply r = daemon_request(daemon_, "GET", "/metrics", NULL, NULL, 0);
-        scrape s = scrape_read(r.body, r.body_bytes);
+        scrape s = watch_metrics(daemon_);
         double left = scrape_value(&s, "attnd_memory_used_bytes") +
                       scrape_value(&s, "attnd_requests_waiting") +
                       scrape_value(&s, "attnd_requests_running");
         scrape_free(&s);
-        reply_free(&r);
         if (left == 0.0)
             return;
         if (tries == 100)

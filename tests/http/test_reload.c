@@ -4,9 +4,9 @@
 #include "tests/command.h"
 #include "tests/daemon.h"
 #include "tests/inflight.h"
-#include "tests/scrape.h"
 #include "tests/scratch.h"
 #include "tests/st.h"
+#include "tests/watch.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@
     "Content-Length: 2\r\n\r\n{}"
 #define LOAD      "/v2/repository/models/m/load"
 #define UNLOAD    "/v2/repository/models/m/unload"
-#define FOLLOWS "another load is under way, the reload follows it"
+#define FOLLOWS   "another load is under way, the reload follows it"
 #define SUCCESSES "attnd_reloads_total{result=\"success\"}"
 #define FAILURES  "attnd_reloads_total{result=\"failure\"}"
 
@@ -106,38 +106,6 @@ static void get(const test_daemon *d, const char *path, long status, const char 
         assert_string_equal(json_string_value(json_object_get(root, "code")), code);
     json_decref(root);
     reply_free(&r);
-}
-
-static double metric(const test_daemon *d, const char *series)
-{
-    test_reply r = daemon_request(d, "GET", "/metrics", NULL, NULL, 0);
-    assert_int_equal(r.status, 200);
-    scrape s = scrape_read(r.body, r.body_bytes);
-    double value = scrape_value(&s, series);
-    scrape_free(&s);
-    reply_free(&r);
-    return value;
-}
-
-static void wait_for(const test_daemon *d, const char *series, double value)
-{
-    double now = 0;
-    for (int i = 0; i < 5000; i++) {
-        now = metric(d, series);
-        if (now == value)
-            return;
-        usleep(2000);
-    }
-    daemon_show_log(d);
-    fail_msg("%s is %g, not %g", series, now, value);
-}
-
-static bool log_has(const test_daemon *d, const char *text)
-{
-    char *log = daemon_log(d);
-    bool has = strstr(log, text) != NULL;
-    free(log);
-    return has;
 }
 
 static int log_count(const test_daemon *d, const char *text)
@@ -270,7 +238,7 @@ static void every_answer_belongs_wholly_to_one_set_of_weights(void **state)
                          request(1, 1200, 64, true)}; /* joined with others; whole; in pieces */
     test_daemon *d = start(serve_this(set[0]),
                            COMMAND("--set", "memory.budget=48MiB", "--set", "log.level=warn"));
-    double weights = metric(d, "attnd_weights_bytes");
+    double weights = watch_metric(d, "attnd_weights_bytes");
     atomic_bool stop = false;
     client c[CLIENTS];
     size_t reloads = 0, failures = 0, answers[2] = {0};
@@ -298,7 +266,7 @@ static void every_answer_belongs_wholly_to_one_set_of_weights(void **state)
         if (turn % 3 == 0) { /* whoever asks in between is told that there is one already */
             kill(daemon_pid(d), SIGHUP);
             reloads++;
-            wait_for(d, SUCCESSES, (double)(1 + reloads));
+            watch_until(d, SUCCESSES, (double)(1 + reloads));
         } else {
             post(d, LOAD, 200, NULL);
             reloads++;
@@ -318,10 +286,10 @@ static void every_answer_belongs_wholly_to_one_set_of_weights(void **state)
     printf("%zu reloads, %zu failed ones, %zu and %zu answers\n", reloads, failures, answers[0],
            answers[1]);
     assert_true(reloads > 5 && answers[0] > 0 && answers[1] > 0);
-    assert_true(metric(d, FAILURES) == (double)failures);
-    wait_for(d, "attnd_weights_bytes", weights); /* every old set is gone */
-    wait_for(d, "attnd_memory_used_bytes", 0);
-    assert_true(metric(d, "attnd_models_loaded") == 1);
+    assert_true(watch_metric(d, FAILURES) == (double)failures);
+    watch_until(d, "attnd_weights_bytes", weights); /* every old set is gone */
+    watch_until(d, "attnd_memory_used_bytes", 0);
+    assert_true(watch_metric(d, "attnd_models_loaded") == 1);
     daemon_stop(d);
     for (size_t i = 0; i < KINDS; i++)
         free(json[i]);
@@ -342,10 +310,10 @@ static void a_failed_load_keeps_the_old_weights(void **state)
 
     serve_this(broken);
     kill(daemon_pid(d), SIGHUP);
-    wait_for(d, FAILURES, 1);
+    watch_until(d, FAILURES, 1);
     expect_answer(d, json, numbers);
-    assert_true(log_has(d, "\"msg\":\"the old weights stay: "));
-    assert_true(log_has(d, "safetensors")); /* the reason names the file */
+    assert_true(watch_log_has(d, "\"msg\":\"the old weights stay: "));
+    assert_true(watch_log_has(d, "safetensors")); /* the reason names the file */
     expect_index(d, "", "m READY ");
     char *reason = index_entry(d, "");
     assert_non_null(strstr(reason, "safetensors"));
@@ -356,13 +324,13 @@ static void a_failed_load_keeps_the_old_weights(void **state)
     assert_non_null(strstr(r.body, "its old weights stay"));
     assert_non_null(strstr(r.body, "served"));
     reply_free(&r);
-    wait_for(d, FAILURES, 2);
+    watch_until(d, FAILURES, 2);
     expect_answer(d, json, numbers);
     get(d, "/health/ready", 200, NULL);
 
     serve_this(good);
     kill(daemon_pid(d), SIGHUP);
-    wait_for(d, SUCCESSES, 1);
+    watch_until(d, SUCCESSES, 1);
     expect_index(d, "", "m READY ");
     expect_answer(d, json, numbers);
     daemon_stop(d);
@@ -378,7 +346,7 @@ static void an_unloaded_model_is_not_there_until_it_is_loaded(void **state)
     char *json = request(1, 3, 64, false);
     test_daemon *d = start(serve_this(good), NULL);
     char *numbers = ask(d, json);
-    double weights = metric(d, "attnd_weights_bytes");
+    double weights = watch_metric(d, "attnd_weights_bytes");
     (void)state;
 
     expect_index(d, "{\"ready\":true}", "m READY ");
@@ -402,9 +370,9 @@ static void an_unloaded_model_is_not_there_until_it_is_loaded(void **state)
     r = daemon_post(d, INFLIGHT_SDPA, "{\"query\":[[[[1]]]],\"key\":[[[[1]]]],\"value\":[[[[1]]]]}",
                     200); /* needs no model */
     reply_free(&r);
-    wait_for(d, "attnd_weights_bytes", 0);
-    assert_true(metric(d, "attnd_models_loaded") == 0);
-    assert_true(metric(d, "attnd_ready") == 0);
+    watch_until(d, "attnd_weights_bytes", 0);
+    assert_true(watch_metric(d, "attnd_models_loaded") == 0);
+    assert_true(watch_metric(d, "attnd_ready") == 0);
 
     kill(daemon_pid(d), SIGHUP); /* loads what is there: nothing */
     usleep(100000);
@@ -412,14 +380,14 @@ static void an_unloaded_model_is_not_there_until_it_is_loaded(void **state)
     serve_this(broken);
     post(d, LOAD, 500, "load_failed");
     expect_index(d, "", "m UNAVAILABLE ");
-    assert_true(log_has(d, "\"msg\":\"the model stays unloaded: "));
+    assert_true(watch_log_has(d, "\"msg\":\"the model stays unloaded: "));
     serve_this(good);
     post(d, LOAD, 200, NULL);
     expect_index(d, "", "m READY ");
     expect_answer(d, json, numbers);
     get(d, "/health/ready", 200, NULL);
-    assert_true(metric(d, "attnd_weights_bytes") == weights);
-    assert_true(metric(d, "attnd_models_loaded") == 1);
+    assert_true(watch_metric(d, "attnd_weights_bytes") == weights);
+    assert_true(watch_metric(d, "attnd_models_loaded") == 1);
     daemon_stop(d);
     free(numbers);
     free(json);
@@ -433,22 +401,22 @@ static void requests_under_way_keep_their_weights(void **state)
     test_daemon *d = start(serve_this(good), COMMAND("--set", "compute.threads=1", "--set",
                                                      "server.shutdown_timeout=60s"));
     char *json = request(1, 12000, 64, false); /* a second or so */
-    double weights = metric(d, "attnd_weights_bytes");
+    double weights = watch_metric(d, "attnd_weights_bytes");
     raw_conn c;
     (void)state;
 
     inflight_open(&c, d);
     assert_true(inflight_post(&c, ATTENTION, json, 0));
-    wait_for(d, "attnd_requests_running", 1);
+    watch_until(d, "attnd_requests_running", 1);
     post(d, UNLOAD, 200, NULL);
-    assert_true(metric(d, "attnd_models_loaded") == 0);
-    assert_true(metric(d, "attnd_weights_bytes") == weights); /* still held */
+    assert_true(watch_metric(d, "attnd_models_loaded") == 0);
+    assert_true(watch_metric(d, "attnd_weights_bytes") == weights); /* still held */
     post(d, LOAD, 200, NULL);
-    assert_true(metric(d, "attnd_weights_bytes") == 2 * weights);
+    assert_true(watch_metric(d, "attnd_weights_bytes") == 2 * weights);
     raw_answer a = raw_read(&c, false, 120000);
     assert_int_equal(a.status, 200);
     assert_true(a.complete);
-    wait_for(d, "attnd_weights_bytes", weights);
+    watch_until(d, "attnd_weights_bytes", weights);
     raw_free(&a);
     raw_close(&c);
     daemon_stop(d);
@@ -487,8 +455,8 @@ static void a_second_load_at_once_is_refused_and_a_second_signal_is_not_lost(voi
         raw_free(&a);
     }
     assert_true(refused && refused_unload);
-    wait_for(d, SUCCESSES, reloads);
-    if (metric(d, "attnd_models_loaded") == 0) {
+    watch_until(d, SUCCESSES, reloads);
+    if (watch_metric(d, "attnd_models_loaded") == 0) {
         post(d, LOAD, 200, NULL);
         reloads++;
     }
@@ -505,10 +473,11 @@ static void a_second_load_at_once_is_refused_and_a_second_signal_is_not_lost(voi
     assert_true(follow > 0);
     /* Each that was seen began a reload, but those that came during one may share the next. */
     double least = reloads + seen - follow + 1;
-    for (int i = 0; i < 5000 && metric(d, SUCCESSES) < least; i++)
+    for (int i = 0; i < 5000 && watch_metric(d, SUCCESSES) < least; i++)
         usleep(2000);
     usleep(300000);
-    assert_in_range((uintmax_t)metric(d, SUCCESSES), (uintmax_t)least, (uintmax_t)(reloads + seen));
+    assert_in_range((uintmax_t)watch_metric(d, SUCCESSES), (uintmax_t)least,
+                    (uintmax_t)(reloads + seen));
     raw_close(&second);
     raw_close(&first);
     daemon_stop(d);
@@ -548,7 +517,7 @@ static void a_model_is_loaded_as_it_is_configured(void **state)
     r = daemon_request(d, "POST", UNLOAD, COMMAND("Sec-Fetch-Site: same-origin"), NULL, 0);
     assert_int_equal(r.status, 200);
     reply_free(&r);
-    assert_true(metric(d, SUCCESSES) == 1);
+    assert_true(watch_metric(d, SUCCESSES) == 1);
     daemon_stop(d);
     free(good);
 }
@@ -566,7 +535,7 @@ static void without_admin_models_stay_as_they_are(void **state)
     assert_null(strstr(r.body, "model_repository"));
     reply_free(&r);
     kill(daemon_pid(d), SIGHUP); /* that is the operator */
-    wait_for(d, SUCCESSES, 1);
+    watch_until(d, SUCCESSES, 1);
     daemon_stop(d);
 }
 

@@ -19,6 +19,7 @@
 
 #include "tests/daemon.h"
 #include "tests/st.h"
+#include "tests/watch.h"
 
 static char *folder_;
 
@@ -104,14 +105,6 @@ static void it_reads_what_is_named_and_writes_and_runs_nothing(void **state)
     free(beside);
 }
 
-static bool log_has(const test_daemon *d, const char *text)
-{
-    char *log = daemon_log(d);
-    bool has = strstr(log, text) != NULL;
-    free(log);
-    return has;
-}
-
 /* A model's link is set to a folder that nothing named: out of reach, unless there is no sandbox. */
 static void a_model_from_elsewhere_is_out_of_reach(void **state)
 {
@@ -133,18 +126,18 @@ static void a_model_from_elsewhere_is_out_of_reach(void **state)
         test_daemon *d = daemon_start((const char *const[]){
             "--model", model, "--set", sandbox ? "sandbox.enabled=true" : "sandbox.enabled=false",
             "--set", "log.format=json", NULL});
-        bool inside = log_has(d, "\"sandboxed\":\"yes\"");
+        bool inside = watch_log_has(d, "\"sandboxed\":\"yes\"");
         assert_true(sandbox || !inside);
         if (sandbox && !inside)
             printf("skipped: sandbox of the daemon: this kernel has no Landlock\n");
         assert_int_equal(unlink(link_), 0);
         assert_int_equal(symlink(other, link_), 0);
         assert_int_equal(kill(daemon_pid(d), SIGHUP), 0);
-        for (int i = 0; i < 500 && !log_has(d, "reloaded\""); i++)
-            (void)usleep(10000);
-        assert_true(log_has(d, inside ? "not everything was reloaded" : "\"msg\":\"reloaded\""));
+        watch_log_until(d, "reloaded\"");
+        assert_true(
+            watch_log_has(d, inside ? "not everything was reloaded" : "\"msg\":\"reloaded\""));
         if (inside)
-            assert_true(log_has(d, "Permission denied"));
+            assert_true(watch_log_has(d, "Permission denied"));
         test_reply r = daemon_request(d, "GET", "/v1/models/m", NULL, NULL, 0);
         assert_int_equal(r.status, 200);
         reply_free(&r);
@@ -159,11 +152,73 @@ static void a_model_from_elsewhere_is_out_of_reach(void **state)
     free(model);
 }
 
+/* A cache keeps a model's files elsewhere and links to each of them. */
+static void a_model_whose_files_are_links_is_loaded_again(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    const st_native m = {.d_model = 8, .num_heads = 2, .num_kv_heads = 2, .head_dim = 4};
+    char *cache = st_path("%s/cache", folder_), *blobs = st_path("%s/cache/blobs", folder_);
+    char *snapshots = st_path("%s/snapshots", cache), *one = st_path("%s/1", snapshots);
+    char *model = st_path("m=%s", one);
+
+    assert_int_equal(mkdir(cache, 0755), 0);
+    assert_int_equal(mkdir(snapshots, 0755), 0);
+    assert_int_equal(mkdir(one, 0755), 0);
+    st_write_random(blobs, &m, 1);
+    for (size_t i = 0; i < 2; i++) {
+        char *to = st_path("../../blobs/%s", files[i]), *from = st_path("%s/%s", one, files[i]);
+        assert_int_equal(symlink(to, from), 0);
+        free(to);
+        free(from);
+    }
+    test_daemon *d = daemon_start((const char *const[]){"--model", model, NULL});
+    assert_int_equal(kill(daemon_pid(d), SIGHUP), 0);
+    watch_log_until(d, "reloaded\"");
+    assert_false(watch_log_has(d, "not everything was reloaded"));
+    daemon_stop(d);
+    free(cache);
+    free(blobs);
+    free(snapshots);
+    free(one);
+    free(model);
+}
+
+/* Of what lies in the root folder only itself is allowed: it has no other folder. */
+static void a_file_in_the_root_folder_is_read(void **state)
+{
+    (void)state;
+    char path[] = "/attnd-test-XXXXXX";
+    int status = 0, fd = mkstemp(path);
+
+    if (fd < 0) {
+        printf("skipped: sandbox of a file in /: %s\n", strerror(errno));
+        return;
+    }
+    (void)close(fd);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (!srv_sandbox_enter(
+                &(srv_sandbox_options){.files = (const char *const[]){path}, .num_files = 1}))
+            _exit(77);
+        _exit(open(path, O_RDONLY) < 0 ? 1 : 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    (void)unlink(path);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        printf("skipped: sandbox of a file in /: this kernel has no Landlock\n");
+    else
+        assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_reads_what_is_named_and_writes_and_runs_nothing),
         cmocka_unit_test(a_model_from_elsewhere_is_out_of_reach),
+        cmocka_unit_test(a_model_whose_files_are_links_is_loaded_again),
+        cmocka_unit_test(a_file_in_the_root_folder_is_read),
     };
     return cmocka_run_group_tests_name("sandbox", tests, start, stop);
 }

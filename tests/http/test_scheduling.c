@@ -4,8 +4,8 @@
 #include "tests/daemon.h"
 #include "tests/inflight.h"
 #include "tests/load.h"
-#include "tests/scrape.h"
 #include "tests/st.h"
+#include "tests/watch.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -74,29 +74,6 @@ static char *body(size_t batch, size_t tokens, bool base64)
     return text;
 }
 
-static double value_now(const test_daemon *d, const char *series)
-{
-    test_reply r = daemon_request(d, "GET", "/metrics", NULL, NULL, 0);
-    assert_int_equal(r.status, 200);
-    scrape s = scrape_read(r.body, r.body_bytes);
-    double value = scrape_value(&s, series);
-    scrape_free(&s);
-    reply_free(&r);
-    return value;
-}
-
-static void wait_for(const test_daemon *d, const char *series, double value)
-{
-    long long until = raw_now_ms() + PATIENCE_MS;
-    double now = value_now(d, series);
-    while (now != value && raw_now_ms() < until) {
-        usleep(2000);
-        now = value_now(d, series);
-    }
-    if (now != value)
-        fail_msg("%s is %g, not %g", series, now, value);
-}
-
 /* Reads an answer while the test goes on. */
 typedef struct {
     raw_conn c;
@@ -125,7 +102,7 @@ static void small_requests_overtake_a_large_one(void **state)
     inflight_open(&l.c, d);
     assert_true(inflight_post(&l.c, WIDE, large, 0));
     assert_int_equal(pthread_create(&thread, NULL, read_answer, &l), 0);
-    wait_for(d, "attnd_requests_running", 1);
+    watch_until(d, "attnd_requests_running", 1);
     for (size_t i = 0; i < SMALL; i++) {
         test_reply r = daemon_post(d, WIDE, small, 200);
         assert_false(atomic_load(&l.finished));
@@ -225,9 +202,9 @@ static void fill_queue(full_queue *q)
     inflight_open(&q->running, q->d);
     inflight_open(&q->waiting, q->d);
     assert_true(inflight_post(&q->running, INFLIGHT_SDPA, heavy, 0));
-    wait_for(q->d, "attnd_requests_running", 1);
+    watch_until(q->d, "attnd_requests_running", 1);
     assert_true(inflight_post(&q->waiting, INFLIGHT_SDPA, heavy, 0));
-    wait_for(q->d, "attnd_requests_waiting", 1);
+    watch_until(q->d, "attnd_requests_waiting", 1);
     free(heavy);
 }
 
@@ -235,10 +212,10 @@ static void fill_queue(full_queue *q)
 static void expect_empty(full_queue *q)
 {
     long long began = raw_now_ms();
-    wait_for(q->d, "attnd_requests_running", 0);
-    wait_for(q->d, "attnd_requests_waiting", 0);
-    wait_for(q->d, "attnd_memory_used_bytes", 0);
-    wait_for(q->d, "attnd_cancelled_total", 2);
+    watch_until(q->d, "attnd_requests_running", 0);
+    watch_until(q->d, "attnd_requests_waiting", 0);
+    watch_until(q->d, "attnd_memory_used_bytes", 0);
+    watch_until(q->d, "attnd_cancelled_total", 2);
     assert_in_range(raw_now_ms() - began, 0, SOON_MS);
     test_reply r = daemon_post(q->d, WIDE, q->small, 200);
     reply_free(&r);
@@ -359,7 +336,7 @@ static void clients_that_leave_do_not_harm_others(void **state)
     }
     for (size_t i = 0; i < CLIENTS; i++)
         raw_close(&c[i]);
-    wait_for(d, "attnd_memory_used_bytes", 0);
+    watch_until(d, "attnd_memory_used_bytes", 0);
     reply_free(&alone);
     daemon_stop(d);
     free(text);

@@ -5,6 +5,7 @@
 #include "tests/daemon.h"
 #include "tests/inflight.h"
 #include "tests/st.h"
+#include "tests/watch.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -52,20 +53,6 @@ static void an_idle_daemon_ends_at_once(void **state)
     }
 }
 
-/* Waits until the daemon says that it is stopping. */
-static void wait_for_log(const test_daemon *d, const char *word)
-{
-    bool found = false;
-    for (int i = 0; i < 500 && !found; i++) {
-        char *log = daemon_log(d);
-        found = strstr(log, word) != NULL;
-        free(log);
-        if (!found)
-            usleep(2000);
-    }
-    assert_true(found);
-}
-
 /* One thread, so that what is heavy is so on every machine. */
 #define ONE_THREAD "--set", "compute.threads=1"
 
@@ -83,7 +70,7 @@ static void what_runs_is_answered_first(void **state)
         assert_true(inflight_post(&c[i], INFLIGHT_SDPA, heavy, i == N - 1 ? 100 : 0));
     usleep(50000);
     kill(daemon_pid(d), SIGTERM);
-    wait_for_log(d, "\"event\":\"stopping\"");
+    watch_log_until(d, "\"event\":\"stopping\"");
     assert_true(raw_send(&c[N - 1], heavy + strlen(heavy) - 100, 100));
     for (size_t i = 0; i < N; i++) {
         raw_answer a = raw_read(&c[i], false, AT_LAST_MS);
@@ -148,7 +135,7 @@ static void a_draining_daemon_is_not_ready(void **state)
     assert_true(inflight_post(&busy, INFLIGHT_SDPA, SMALL, 1));
     usleep(50000);
     kill(daemon_pid(d), SIGTERM);
-    wait_for_log(d, "\"event\":\"stopping\"");
+    watch_log_until(d, "\"event\":\"stopping\"");
     do { /* the log line comes first */
         raw_free(&a);
         a = inflight_get(&open_, "/health/ready");
@@ -185,7 +172,7 @@ static void a_second_signal_ends_it_at_once(void **state)
         assert_true(inflight_post(&busy, INFLIGHT_SDPA, SMALL, 1));
         usleep(50000);
         kill(daemon_pid(d), SIGTERM);
-        wait_for_log(d, "\"event\":\"stopping\"");
+        watch_log_until(d, "\"event\":\"stopping\"");
         usleep(50000);
         end(d, SECOND[i], 128 + SECOND[i], SOON_MS);
         raw_close(&busy);
@@ -225,43 +212,17 @@ static void the_timeout_cancels_what_still_runs(void **state)
     free(heavy);
 }
 
-/* The only child of a process, 0 = none yet. */
-static pid_t child_of(pid_t parent)
-{
-    char *path = st_path("/proc/%d/task/%d/children", (int)parent, (int)parent);
-    int child = 0;
-    FILE *f = fopen(path, "r");
-    if (f != NULL && fscanf(f, "%d", &child) != 1)
-        child = 0;
-    if (f != NULL)
-        fclose(f);
-    free(path);
-    return child;
-}
-
-/* As in a container without an init: signals that have no handler are thrown away there. */
+/* There signals that have no handler are thrown away. */
 static void process_number_one_ends_on_sigterm(void **state)
 {
-    static const char *const NEW[] = {"-fp", "-rfp"};
-    const char *program = getenv("ATTND");
-    char *attnd = strdup(program != NULL && *program ? program : "build/attnd");
-    const char *option = NULL;
+    pid_t one = 0;
+    test_daemon *d = daemon_start_as_one(COMMAND("serve"), &one);
     (void)state;
 
-    setenv("ATTND", "/usr/bin/unshare", 1);
-    for (size_t i = 0; i < 2 && option == NULL; i++) {
-        if (daemon_run(COMMAND(NEW[i], "true"), NULL, NULL) == 0)
-            option = NEW[i];
-    }
-    test_daemon *d = option != NULL ? daemon_start(COMMAND(option, attnd, "serve")) : NULL;
-    setenv("ATTND", attnd, 1);
-    free(attnd);
     if (d == NULL) {
         printf("skipped: process number one: unshare may not make a process namespace here\n");
         skip();
     }
-    pid_t one = child_of(daemon_pid(d));
-    assert_true(one > 0);
     long long begin = raw_now_ms();
     kill(one, SIGTERM);
     assert_int_equal(daemon_wait(d, AT_LAST_MS, NULL), 0);

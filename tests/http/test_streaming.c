@@ -451,7 +451,7 @@ static void an_answer_that_fails_on_its_way_has_no_end(void **state)
     reply_free(&r);
     char *log = daemon_log(d);
     assert_non_null(strstr(log, "an answer was broken off"));
-    assert_non_null(strstr(log, "overflows float32"));
+    assert_non_null(strstr(log, "token 2999: the result overflows float32"));
     free(log);
     daemon_stop(d);
     free(body);

@@ -12,7 +12,6 @@ import faults as fault
 from claims import get, until
 from client import Client
 from models import SETS
-from rolling import kill_while_it_computes
 from tally import LATE
 
 QUESTIONS = {"layer": "numbers", "encoder": "text 0"}  # the case that tells which set of weights is served
@@ -41,6 +40,7 @@ class Operator:
     def __init__(self, models, cases, replicas, proxy, faults, excuses):
         self.models, self.replicas, self.proxy, self.faults, self.excuses = models, replicas, proxy, faults, excuses
         self.chance, self.done, self.held = random.Random(1), collections.Counter(), 0
+        self.killed = 0.0  # when
         self.served = {model: "a" for model in QUESTIONS}
         self.reader = Client("http://127.0.0.1", cases.folder, 0)
         self.cases = {c["name"]: c for c in cases.list}
@@ -140,8 +140,10 @@ class Operator:
     def kill(self):
         victim = self.replicas[0]
         with self.excuses["kill"]():
-            self.held += int(kill_while_it_computes(
-                victim, lambda: self.proxy.value("haproxy_server_current_sessions", victim)))
+            self.held += int(self.proxy.value("haproxy_server_current_sessions", victim))
+            self.killed = float("inf")
+            victim.kill()
+            self.killed = time.monotonic()
             time.sleep(LATE / 2)
         self.back()
         self.done["kills"] += 1

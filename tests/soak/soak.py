@@ -4,7 +4,7 @@ unloads, restarts, kills, and lets library calls fail. SOAK_SECONDS says for how
 replica1 is restarted and killed; replica2 is there from the beginning to the end; so is replica3, and its calls fail,
 where the library for that is (tests/preload). What may go wrong, and how often:
 
-    a replica that is killed        loses what it held
+    a replica that is killed        loses what it held, and that began before
     a call that is made to fail     costs a request: an error in the form that all have, or the connection
     a model that is unloaded        is 503 model_not_loaded, or loading
     one request in ten              503 busy
@@ -35,6 +35,7 @@ from tally import Excuse, Tally
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", 15))
 HERE = Path(__file__).parent
+ASKING = 5  # requests at the same time: two clients in Python, two at once in JavaScript, an example
 # MiB of resident memory, from the median of the first third to that of the last. A short form is warming up all the time.
 GROWTH = 8 if SECONDS >= 300 else 24
 BLOCKS = 100  # more than before where calls fail: threads and libraries keep some
@@ -67,10 +68,6 @@ class Watch:
         return told
 
 
-def cut_short(replica, outcome, detail):
-    return replica in ("replica3", "-") and (outcome == "lost" or outcome == "refused" and detail[0] == "5")
-
-
 class Soak:
     def __init__(self, folder, stack):
         self.folder, self.stack, self.over, self.clients = folder, stack, threading.Event(), []
@@ -82,12 +79,14 @@ class Soak:
         self.log = stack.enter_context(open(folder / "log", "w+"))
         self.replicas = [self.replica(n) for n in (1, 2, 3)]
         self.excuses = {  # the first that fits is it
-            "fault": Excuse("lost by calls that fail", cut_short, lambda: self.faults.hits if self.faults else 0),
-            "kill": Excuse("lost by kills", lambda replica, outcome, _: replica in ("replica1", "-") and outcome == "lost",
-                           lambda: self.operator.held),
-            "unload": Excuse("not loaded", lambda replica, outcome, detail: replica in ("replica2", "-") and
-                             outcome == "refused" and detail in ("503 model_not_loaded", "503 loading")),
-            "busy": Excuse("busy", lambda _, outcome, detail: (outcome, detail) == ("refused", "503 busy"),
+            "fault": Excuse("lost by calls that fail", lambda e: e.replica in ("replica3", "-") and
+                            (e.outcome == "lost" or e.outcome == "refused" and e.detail[0] == "5"),
+                            lambda: self.faults.hits if self.faults else 0),
+            "kill": Excuse("lost by kills", lambda e: e.replica in ("replica1", "-") and e.outcome == "lost" and
+                           e.begun < self.operator.killed + 0.2, lambda: ASKING * self.operator.done["kills"]),
+            "unload": Excuse("not loaded", lambda e: e.replica in ("replica2", "-") and e.outcome == "refused" and
+                             e.detail in ("503 model_not_loaded", "503 loading")),
+            "busy": Excuse("busy", lambda e: (e.outcome, e.detail) == ("refused", "503 busy"),
                            lambda: self.tally.of("right") / 10)}
         stack.enter_context(self.excuses["busy"]())
         self.tally = Tally(list(self.excuses.values()), {c["name"] for c in self.cases.list if c["small"]})
@@ -212,7 +211,7 @@ class Soak:
                 f"{t.of('right')} right, worst error {t.worst:.1g}; {t.of('expected')} wrong ones refused, {t.of('left')} left, "
                 f"{t.of('stale')} stale, {self.excuses['busy'].seen} busy",
                 f"{done['success']} reloads, {done['failure']} failed ones, "
-                f"{done['unloads']} unloads ({self.excuses['unload'].seen} noticed), {done['restarts']} restarts, {done['kills']} kills (lost {self.excuses['kill'].seen}, held {self.operator.held})"]
+                f"{done['unloads']} unloads ({self.excuses['unload'].seen} noticed), {done['restarts']} restarts, {done['kills']} kills (lost {self.excuses['kill'].seen}, held about {self.operator.held})"]
         if self.faults is not None:
             told.append(f"{self.faults.hits} calls failed (lost {self.excuses['fault'].seen}), {more_blocks:+} blocks")
         return "; ".join([*told, *levels, f"p50 {p50:.1f} -> {later50:.1f} ms, p99 {p99:.1f} -> {later99:.1f} ms"])

@@ -5,6 +5,7 @@ import threading
 import time
 
 LATE = 3  # seconds until every client has noticed what became of its request
+Event = collections.namedtuple("Event", "language case outcome replica detail begun")
 
 
 class Excuse:
@@ -27,8 +28,8 @@ class Excuse:
             self.until = time.monotonic() + LATE
             self.open -= 1
 
-    def covers(self, *event):
-        return (self.open > 0 or time.monotonic() < self.until) and self.fits(*event)
+    def covers(self, event):
+        return (self.open > 0 or time.monotonic() < self.until) and self.fits(event)
 
 
 class Tally:
@@ -52,11 +53,12 @@ class Tally:
                 if case in self.small:
                     self.times.append((now, float(ms)))
             elif outcome not in ("expected", "left", "stale"):
+                event = Event(language, case, outcome, replica, detail, now - float(ms) / 1000)
                 for e in self.excuses:
-                    if e.covers(replica, outcome, detail):
-                        e.events.append(f"{language} asks for {case!r}: {outcome}, {replica}: {detail}")
+                    if e.covers(event):
+                        e.events.append(str(event))
                         return
-                self.fail(f"{language} asks for {case!r}: {outcome}, {replica}: {detail}")
+                self.fail(str(event))
 
     def listen(self, language, stream):
         """Lines as client.py has them, until they end. Others that say FAIL are one, too."""

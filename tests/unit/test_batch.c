@@ -19,6 +19,7 @@
 #include "server/infer.h"
 #include "tests/body.h"
 #include "tests/st.h"
+#include "tests/tiny_encoder.h"
 
 enum { D = 45, HEADS = 3, SIZE = 17, WORKERS = 2, MOST = 40 };
 
@@ -107,15 +108,21 @@ static char *body(const size_t *tokens, const char *more, uint32_t seed)
     return whole;
 }
 
-static srv_request *request_from(attn_budget *from, srv_request_kind kind, const char *text)
+static srv_request *request_to(const attn_model *its, attn_budget *from, srv_request_kind kind,
+                               const char *text)
 {
     srv_request *r = NULL;
     attn_error err = {0};
-    if (srv_request_new(&r, kind, kind == SRV_SDPA ? NULL : model, from, &err) != ATTN_OK ||
+    if (srv_request_new(&r, kind, its, from, &err) != ATTN_OK ||
         srv_request_feed(r, text, strlen(text), &err) != ATTN_OK ||
         srv_request_parse(r, WORKERS, &err) != ATTN_OK || srv_request_admit(r, &err) != ATTN_OK)
         fail_msg("%.300s: %s", text, err.text);
     return r;
+}
+
+static srv_request *request_from(attn_budget *from, srv_request_kind kind, const char *text)
+{
+    return request_to(kind == SRV_SDPA ? NULL : model, from, kind, text);
 }
 
 static srv_request *request_of(srv_request_kind kind, const char *text)
@@ -491,6 +498,39 @@ static void masked_rows_are_counted_for_their_own_request(void **state)
     free_all(r, 3);
 }
 
+/* A whole encoder computes no empty sequences: blocks of pooled maps are those of the first one that it does. */
+static void pooled_maps_beside_an_empty_sequence_are_those_of_one_alone(void **state)
+{
+    static const char text[] =
+        "{\"input_ids\":[[],[2,5,6,7,8,9,10,11,5,6,3]],\"return_attentions\":"
+        "{\"pool\":{\"size\":4,\"kind\":\"max\"}}}";
+    char *dir = st_temp_dir(), *path = st_path("%s/tiny", dir);
+    attn_model *tiny = NULL;
+    attn_error err = {0};
+    client c[2];
+    srv_request *r[2];
+    (void)state;
+
+    tiny_encoder_write(path, 3, 1, NULL);
+    if (attn_model_load(&tiny, &(attn_model_options){.name = "tiny", .path = path}, &err) !=
+        ATTN_OK)
+        fail_msg("%s", err.text);
+    r[0] = request_to(tiny, &budget, SRV_ENCODE, text);
+    (void)run(c, r, 1);
+    char *alone = answer(r[0]);
+    srv_request_free(r[0]);
+    for (size_t i = 0; i < 2; i++)
+        r[i] = request_to(tiny, &budget, SRV_ENCODE, text);
+    assert_int_equal(run(c, r, 2).shared, 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_answer(&c[i], alone);
+    free_all(r, 2);
+    free(alone);
+    attn_model_free(tiny);
+    st_remove_dir(dir);
+    free(path);
+}
+
 static void one_that_leaves_does_no_harm(void **state)
 {
     enum { N = 8, ROUNDS = 30 };
@@ -593,6 +633,7 @@ int main(void)
         cmocka_unit_test(what_fills_a_call_joins_nobody),
         cmocka_unit_test(numbers_that_are_not_finite_fail_alone),
         cmocka_unit_test(masked_rows_are_counted_for_their_own_request),
+        cmocka_unit_test(pooled_maps_beside_an_empty_sequence_are_those_of_one_alone),
         cmocka_unit_test(one_that_leaves_does_no_harm),
         cmocka_unit_test(a_call_stays_below_the_target),
         cmocka_unit_test(where_it_does_not_fit_each_is_computed_alone),

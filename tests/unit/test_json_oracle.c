@@ -196,8 +196,10 @@ static char *oracle(const char *text, size_t n)
         if (v == NULL)
             continue;
         known++;
+        if (f->kind == SRV_OPTION && attn_json_is_null(v))
+            continue;
         reading_add(&t, "%s%s", t.n > 0 ? "; " : "", f->name);
-        if (f->kind == SRV_VALUE)
+        if (f->kind == SRV_VALUE || f->kind == SRV_OPTION)
             ok = !attn_json_is_null(v);
         else if (attn_json_is_object(v))
             ok = expect_object(&t, f, v);
@@ -317,7 +319,7 @@ static reading_text random_document(void)
         size_t size[10];
         for (unsigned k = 0; k < 10; k++)
             size[k] = below(8) == 0 ? 0 : 1 + below(3);
-        if (f->kind == SRV_VALUE)
+        if (f->kind == SRV_VALUE || f->kind == SRV_OPTION)
             reading_add(&t, "%s", values[below(8)]);
         else if (f->min_rank == 0 && below(3) == 0)
             add_element(&t, f->kind);
@@ -374,7 +376,7 @@ static void leave_out_texts(char *told)
         size_t n = end == NULL ? strlen(p) : (size_t)(end - p);
         char *text = memchr(p, ':', n);
         bool value = strncmp(p, "layer", 5) == 0 || strncmp(p, "scale", 5) == 0 ||
-                     strncmp(p, "return_attentions", 17) == 0;
+                     strncmp(p, "return_attentions", 17) == 0 || strncmp(p, "user", 4) == 0;
         size_t keep = strncmp(p, "tokens", 6) == 0 ? (size_t)(text - p) + 1
                       : value                      ? (size_t)(text - p)
                                                    : n;

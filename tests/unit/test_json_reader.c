@@ -238,6 +238,17 @@ static void values_go_to_jansson(void **state)
     reading_refuse("{'scale':[1,01]}", INVALID, "/scale", "at byte 13");
 }
 
+static void an_option_may_be_null(void **state)
+{
+    (void)state;
+    reading_expect("{'user':null}", "");
+    reading_expect("{'user' : null ,'layer':3}", "layer: 3");
+    reading_expect("{'layer':3,'user':'null'}", "layer: 3; user: \"null\"");
+    reading_refuse("{'user':null,'user':null}", INVALID, "/user", "duplicate");
+    reading_refuse("{'user':nul}", INVALID, "/user", "at byte");
+    reading_refuse("{'layer':null}", INVALID, "/layer", "found null");
+}
+
 static void names_are_known_or_refused_with_the_nearest(void **state)
 {
     (void)state;
@@ -276,6 +287,22 @@ static void a_long_name_is_cut_between_characters(void **state)
     }
 }
 
+static void a_name_of_odd_bytes_stays_inside_the_pointer(void **state)
+{
+    srv_json_reader *r = NULL;
+    attn_error err = {0};
+    char name[512];
+
+    (void)state;
+    memset(name, 0x85, sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(srv_json_reader_new(&r, reading_fields, reading_num_fields, NULL, NULL, NULL),
+                     ATTN_OK);
+    assert_int_equal(srv_json_reader_member(r, name, "1", 1, &err), ATTN_EINVAL);
+    assert_true(strlen(err.pointer) < sizeof err.pointer);
+    srv_json_reader_free(r);
+}
+
 static void d11_duplicate_names_are_refused_at_every_level(void **state)
 {
     (void)state;
@@ -300,7 +327,6 @@ static void d13_wrong_types_are_named(void **state)
     reading_refuse("{'inputs_embeds':[[['1.0']]]}", INVALID, "/inputs_embeds/0/0/0",
                    "expected a number, found a string");
     reading_refuse("{'attention_mask':5}", INVALID, "/attention_mask", "found a number");
-    reading_refuse("{'layer':null}", INVALID, "/layer", "found null");
     reading_refuse("null", INVALID, "", "the body must be a JSON object, not null");
     reading_refuse("[]", INVALID, "", "not an array");
     reading_refuse("5", INVALID, "", "not a number");
@@ -745,8 +771,10 @@ int main(void)
         cmocka_unit_test(each_element_has_a_type_and_a_place),
         cmocka_unit_test(labels_are_kept_as_their_text),
         cmocka_unit_test(values_go_to_jansson),
+        cmocka_unit_test(an_option_may_be_null),
         cmocka_unit_test(names_are_known_or_refused_with_the_nearest),
         cmocka_unit_test(a_long_name_is_cut_between_characters),
+        cmocka_unit_test(a_name_of_odd_bytes_stays_inside_the_pointer),
         cmocka_unit_test(d11_duplicate_names_are_refused_at_every_level),
         cmocka_unit_test(d13_wrong_types_are_named),
         cmocka_unit_test(d01_nan_and_infinity_are_not_json),

@@ -167,6 +167,11 @@ static void a_query_is_held_to_the_same_rules_as_a_body(void **state)
 {
     (void)state;
     refuse_query("laier=1", "/laier", "unknown field \"laier\"; did you mean \"layer\"?");
+    char many[3 * 512 + 1] = "";
+    for (size_t i = 0; i < 512; i++)
+        memcpy(many + 3 * i, "%85", 4);
+    refuse_query(many, "",
+                 "the query is not valid UTF-8"); /* and nothing is written past a pointer's end */
     refuse_query("layer=1&layer=1", "", "the parameter \"layer\" twice");
     refuse_query("inputs_embeds=[[1]]", "/inputs_embeds", "duplicate field");
     refuse_query("layer", "/layer", "/layer:  is not one JSON value");

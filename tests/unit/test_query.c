@@ -56,6 +56,9 @@ static void what_is_malformed_is_refused(void **state)
         assert_non_null(strstr(parsed(escapes[i]), "two hexadecimal digits"));
     assert_non_null(strstr(parsed("a=%00"), "NUL"));
     assert_non_null(strstr(parsed("%00=a"), "NUL"));
+    static const char *const bytes[] = {"a=%ff", "%85%85=1", "a=\xc3", "b=1&a=%ed%a0%80"};
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+        assert_string_equal(parsed(bytes[i]), "! the query is not valid UTF-8");
     assert_non_null(strstr(parsed("a=1&%61=2"), "\"a\" twice"));
     for (int i = 0; i < SRV_QUERY_MOST; i++)
         n += (size_t)snprintf(many + n, sizeof many - n, "p%d=1&", i);

@@ -163,6 +163,10 @@ static void tokens_are_spelled_as_in_the_file(void **state)
     assert_string_equal(attn_tokenizer_kind(t), "WordPiece");
     assert_int_equal(attn_tokenizer_specials(t, false), 2);
     assert_int_equal(attn_tokenizer_specials(t, true), 3);
+    for (size_t k = 0; k < 5; k++) {
+        id = attn_tokenizer_special(t, k >= 2, k >= 2 ? k - 2 : k);
+        assert_string_equal(attn_tokenizer_token(t, id), k == 0 || k == 2 ? "[CLS]" : "[SEP]");
+    }
     assert_true(attn_tokenizer_find(t, "[MASK]", &id));
     assert_int_equal(id, 4);
     assert_false(attn_tokenizer_find(t, "[mask]", &id));
@@ -286,7 +290,7 @@ static void quoted(blob *b, const char *s)
 
 static void vocab_json_with_merges_gives_the_same(void **state)
 {
-    static const char config[] = "{\"model_max_length\":1e30}";
+    static const char config[] = "{\"model_max_length\":1000000000000000019884624838656}";
     attn_tokenizer *t = fixture("roberta");
     attn_json *document = NULL;
     blob vocab = {0}, merges = {0};
@@ -395,6 +399,9 @@ static const struct {
     {"{" WORDS
      ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\"],\"sep\":[\"a\",1]}}",
      ATTN_EFORMAT, "cls"},
+    {"{" WORDS
+     ",\"post_processor\":{\"type\":\"RobertaProcessing\",\"cls\":[\"a\",1],\"sep\":[\"a\",90]}}",
+     ATTN_EFORMAT, "adds 90, which is no token"},
     {"{" WORDS ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[],\"pair\":[]}}",
      ATTN_EUNSUPPORTED, "template"},
     {"{" WORDS ",\"added_tokens\":[{\"id\":7,\"content\":\"x\"}]}", ATTN_EFORMAT, "\"x\" is not 2"},
@@ -439,6 +446,24 @@ static void bad_arguments_are_refused(void **state)
     }
     assert_int_equal(attn_tokenizer_encode(t, "a", 1, NULL, 0, &options, &e, NULL), ATTN_EINVAL);
     assert_int_equal(e.count, 0);
+    attn_encoding_deinit(&e);
+    attn_tokenizer_free(t);
+}
+
+static void texts_are_put_in_lower_case_before_all_else(void **state)
+{
+    attn_tokenize_options lower = {.lower_case = true};
+    attn_tokenizer *t = fixture("bert-cased");
+    attn_encoding e = {0};
+    char want[256];
+
+    (void)state;
+    encode(t, "the cats sat [mask]", "on \xce\xbf\xcf\x82", NULL, &e);
+    (void)snprintf(want, sizeof want, "%s", spelled(t, &e));
+    encode(t, "The CATS sat [MASK]", "ON \xce\x9f\xce\xa3", NULL, &e);
+    assert_string_not_equal(spelled(t, &e), want);
+    encode(t, "The CATS sat [MASK]", "ON \xce\x9f\xce\xa3", &lower, &e);
+    assert_string_equal(spelled(t, &e), want);
     attn_encoding_deinit(&e);
     attn_tokenizer_free(t);
 }
@@ -523,6 +548,7 @@ int main(void)
         cmocka_unit_test(a_folder_without_files_is_told),
         cmocka_unit_test(what_is_not_known_is_refused_by_name),
         cmocka_unit_test(bad_arguments_are_refused),
+        cmocka_unit_test(texts_are_put_in_lower_case_before_all_else),
         cmocka_unit_test(memory_has_a_limit),
         cmocka_unit_test(long_words_take_linear_time),
     };

@@ -98,7 +98,7 @@ test('the_package_holds_what_its_manifest_names', async () => {
     for (const name of [...about.files, about.customElements, about.types, about.unpkg]) check(files.includes(path.basename(name)), `${name} is missing`);
     for (const e of Object.values(about.exports)) for (const f of typeof e === 'string' ? [e] : Object.values(e)) check(files.includes(path.basename(f)), `${f} is missing`);
     equal(about.dependencies, undefined);
-    check(!files.some((f) => ['app.js', 'request.js', 'index.html', 'pack.mjs'].includes(f)), 'the page stays out');
+    check(!files.some((f) => ['app.js', 'index.html', 'pack.mjs'].includes(f)), 'the page stays out');
     const manifest = JSON.parse(readFileSync(path.join(at, 'custom-elements.json'))), element = readFileSync(path.join(at, 'element.js'), 'utf8'), types = readFileSync(path.join(at, about.types), 'utf8');
     for (const m of manifest.modules) check(files.includes(m.path), m.path);
     const declared = manifest.modules[0].declarations[0];

@@ -148,6 +148,7 @@ test('keys_reach_every_cell_and_are_spoken', async () => {
         equal((await getState(page)).key, k + 1, `in ${view}`);
     }
     await page.keyboard.press('2');
+    await settle(page);
     await page.keyboard.press('+');
     check((await getState(page)).zoom.z > 1, 'zoomed');
     await page.keyboard.press('0');
@@ -219,7 +220,7 @@ test('cells_count_as_masked_where_the_daemon_masks_them', async () => {
         const wanted = body.attentions[0].flat(2).map((v) => v === null);
         for (const layers of [1, 2]) { // all layers of an input have the same mask
             const got = await page.evaluate(async ([given, layers]) => {
-                const { maskOf, pick } = await import('./ui/request.js'), { checkData, isMasked } = await import('./ui/data.js');
+                const { maskOf, pick } = await import('./ui/app.js'), { checkData, isMasked } = await import('./ui/data.js');
                 const mask = maskOf(pick(given, 0), null, 6), shape = layers > 1 ? [layers, 6, 12, 12] : [6, 12, 12], out = [];
                 const d = checkData({ shape, values: new Float32Array(layers * 6 * 144), mask });
                 for (let h = 0; h < layers * 6; h++) for (let i = 0; i < 12; i++) for (let j = 0; j < 12; j++) out.push(isMasked(d, h, i, j));
@@ -405,7 +406,7 @@ test('each_sequence_of_a_batch_can_be_chosen', async () => {
 test('links_hold_the_whole_view_and_old_ones_still_open', async () => {
     const page = await viewer(address, CAT);
     const bad = await page.evaluate(async () => {
-        const { fromLink, initial, sane, toLink, VIEWS, SCALES } = await import('./ui/state.js');
+        const { fromLink, initial, sane, toLink, VIEWS, SCALES } = await import('./ui/model.js');
         let seed = 3;
         const random = (n) => { seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0; return Math.floor((seed / 2 ** 32) * n); };
         const any = (list) => list[random(list.length)], out = [];
