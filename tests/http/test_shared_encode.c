@@ -49,13 +49,14 @@ static int stop(void **state)
 static char *text_of(size_t n)
 {
     static const char *const words[] = {"the", "cats", "on", "a", "mat", "."};
-    char *text = calloc(1, 128);
+    enum { BYTES = 128 };
+    char *text = calloc(1, BYTES);
+    size_t used = 0;
 
     assert_non_null(text);
-    for (size_t i = 0; i <= n * 3 / 2; i++) {
-        (void)strcat(text, i == 0 ? "" : " ");
-        (void)strcat(text, words[(i + n) % 6]);
-    }
+    for (size_t i = 0; i <= n * 3 / 2; i++)
+        used += (size_t)snprintf(text + used, BYTES - used, "%s%s", i == 0 ? "" : " ",
+                                 words[(i + n) % 6]);
     return text;
 }
 

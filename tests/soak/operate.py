@@ -140,6 +140,8 @@ class Operator:
     def kill(self):
         victim = self.replicas[0]
         with self.excuses["kill"]():
+            victim.process.send_signal(signal.SIGSTOP)  # until it holds some
+            time.sleep(0.1)
             self.held += int(self.proxy.value("haproxy_server_current_sessions", victim))
             self.killed = float("inf")
             victim.kill()
