@@ -167,6 +167,19 @@ static void log_failed(const char *name, bool serves, const attn_error *err)
     srv_log(SRV_LOG_ERROR, "model", text, (srv_log_field[]){SRV_STR("model", name)}, 1);
 }
 
+/* Who was served texts is not left without them by a tokeniser that is damaged or half written. */
+static attn_status keep_texts(set **made, attn_error *err)
+{
+    const attn_error *why = &(*made)->served.no_tokenizer;
+    attn_status rc = why->code != ATTN_OK ? attn_fail(err, why->code, "%s", why->text) : ATTN_OK;
+
+    if (rc != ATTN_OK) {
+        free_set(*made);
+        *made = NULL;
+    }
+    return rc;
+}
+
 /* Makes a set and puts it in place of the one that is there. */
 static attn_status load_one(srv_models *m, size_t i, attn_error *err)
 {
@@ -175,8 +188,11 @@ static attn_status load_one(srv_models *m, size_t i, attn_error *err)
 
     (void)pthread_mutex_lock(&m->lock);
     its->loading = true;
+    bool texts = its->current != NULL && its->current->served.tokenizer != NULL;
     (void)pthread_mutex_unlock(&m->lock);
     attn_status rc = new_set(&made, m, i, err);
+    if (rc == ATTN_OK && texts)
+        rc = keep_texts(&made, err);
     if (made != NULL) /* it is ours alone yet */
         log_loaded(made);
     (void)pthread_mutex_lock(&m->lock);
