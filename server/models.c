@@ -191,7 +191,7 @@ static attn_status load_one(srv_models *m, size_t i, attn_error *err)
     bool texts = its->current != NULL && its->current->served.tokenizer != NULL;
     (void)pthread_mutex_unlock(&m->lock);
     attn_status rc = new_set(&made, m, i, err);
-    if (rc == ATTN_OK && texts)
+    if (made != NULL && texts)
         rc = keep_texts(&made, err);
     if (made != NULL) /* it is ours alone yet */
         log_loaded(made);
