@@ -79,7 +79,8 @@ HTTP_BIN   := $(patsubst %.c,$(B)/%,$(HTTP_SRC))
 WEB_TESTS  := $(patsubst %.mjs,$(B)/%,$(wildcard tests/web/test_*.mjs))
 
 .PHONY: all run minilm run-minilm image compile clean help docs fmt install install-files install-units deb deb-package sbom
-.PHONY: test tests test-web test-docker arm64 arm64-tests lint asan tsan coverage check-release check-openapi check-tokenizers floats soak
+.PHONY: test tests test-web test-docker arm64 arm64-tests lint asan tsan coverage check-release check-openapi check-tokenizers floats
+.PHONY: soak soak-asan
 .PHONY: fuzz fuzzers replays bench bench-json bench-encoder bench-encoder-peers bench-peers bench-service
 .PHONY: deps-build deps-test deps-lint deps-arm64 deps-python deps-openapi deps-web deps-chromium deps-npm
 .PHONY: deps-coverage deps-package deps-package-tools deps-docker deps-docker-tools deps-promtool deps-deb deps-sbom deps-pip
@@ -452,10 +453,15 @@ bench-service: all ## time the daemon against node with onnxruntime, where that 
 	if [ -n "$$missing" ]; then echo "skipped: services: make bench-service needs $$missing"; \
 	else ATTND=$(B)/attnd SERVERS="$${SERVERS:-node attnd}" $(PEERS_DIR)/service.sh; fi
 
-soak: deps-test ## a storm of clients in a small budget for SOAK_SECONDS (600), every fault, thousands of random cases
+soak: deps-test deps-web deps-docker ## replicas, clients and an operator for SOAK_SECONDS (600), a storm, every fault, thousands of random cases
 	@$(MAKE) --no-print-directory $(JOBS) tests
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} tests/soak/run.sh $(B)
 	@SOAK_SECONDS=$${SOAK_SECONDS:-600} RELOAD_SECONDS=60 TEST_CASES=4000 TEST_FAULTS=all TEST_TIMEOUT=100000 \
-	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults reload soak)
+	  tests/run.sh $(B) $(addprefix tests/http/test_,properties faults faults_encoder reload soak)
+
+soak-asan: deps-lint deps-web deps-docker ## replicas, clients and an operator under AddressSanitizer and UBSan, for SOAK_SECONDS (300)
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=build-asan CC=clang CXX=clang++ SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined' build-asan/attnd
+	@SOAK_SECONDS=$${SOAK_SECONDS:-300} tests/soak/run.sh build-asan
 
 clean: ## remove what was built
 	rm -rf build build-*

@@ -18,7 +18,8 @@ static json_t *unconst(const attn_json *v)
     return u.out;
 }
 
-/* Where jansson has no memory for a token it says that the token is wrong: we watch it ask. */
+/* Where jansson has no memory for a token it says that the token is wrong, or leaves out a byte of it and says nothing:
+ * we watch it ask. */
 static _Thread_local bool ran_out;
 
 static void *watched_malloc(size_t n)
@@ -107,7 +108,11 @@ static attn_status parse(attn_json **out, const char *text, size_t n, size_t fla
     (void)pthread_once(&once, watch_memory);
     ran_out = false;
     *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | flags, &e);
-    return *out != NULL ? ATTN_OK : fail_parse(&e, text, n, what, err);
+    if (*out != NULL && !ran_out)
+        return ATTN_OK;
+    json_decref(*out);
+    *out = NULL;
+    return fail_parse(&e, text, n, what, err);
 }
 
 attn_status attn_json_parse(attn_json **out, const char *text, size_t n, const char *what,

@@ -158,33 +158,20 @@ static void begin_encode(srv_exchange *x)
         set_model(c->job.request, served);
 }
 
-/* The first model that reads texts, for bodies that name none. */
-static const srv_served *first_of_texts(srv_models *models)
-{
-    for (size_t i = 0; i < srv_models_count(models); i++) {
-        const srv_served *served = srv_models_acquire(models, i);
-        if (served != NULL && served->tokenizer != NULL)
-            return served;
-        srv_models_release(models, served);
-    }
-    return NULL;
-}
-
+/* A body that names none means the first model that takes texts, loaded or not: never another one's embeddings. */
 static attn_status choose_model(srv_request *r, const char *name, attn_error *err)
 {
     call *c = r->choose_arg;
-    size_t i = 0;
+    size_t i = srv_models_first_of_texts(c->app->models);
 
-    if (name == NULL) {
-        c->served = first_of_texts(c->app->models);
-        if (c->served == NULL)
-            return attn_fail(err, ATTN_ENOTFOUND, "no model here is an encoder of texts");
-    } else {
+    if (name != NULL)
         ATTN_TRY(srv_app_find_named(c->app, name, &i, err));
-        c->served = srv_models_acquire(c->app->models, i);
-        if (c->served == NULL)
-            return attn_fail(err, ATTN_EBUSY, "model \"%s\" is not loaded", name);
-    }
+    else if (i == SIZE_MAX)
+        return attn_fail(err, ATTN_ENOTFOUND, "no model here is an encoder of texts");
+    c->served = srv_models_acquire(c->app->models, i);
+    if (c->served == NULL)
+        return attn_fail(err, ATTN_EBUSY, "model \"%s\" is not loaded",
+                         srv_models_name(c->app->models, i));
     set_model(r, c->served);
     return ATTN_OK;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -46,6 +47,13 @@ struct srv_conn {
     char peer[INET6_ADDRSTRLEN + 16];
 };
 
+/* A connection that the library was given and has not told of yet. Where it has no memory for it, it closes the socket
+ * and tells nothing: then the descriptor is none, or another socket's. */
+typedef struct {
+    int fd;
+    ino_t inode;
+} handed_over;
+
 struct srv_conns {
     srv_conns_options o; /* read-only; the listeners are the thread's until `closed` */
     pthread_t thread;
@@ -56,8 +64,10 @@ struct srv_conns {
     pthread_mutex_t lock; /* guards all below, and every srv_conn's phase, deadline_ms, served, x */
     pthread_cond_t fewer; /* closed */
     srv_conn *head;
-    unsigned accepted; /* connections that are open; those the library has not told of yet, too */
-    int64_t last_ms;   /* somebody was accepted, or had sent what was not read, or was answered */
+    unsigned accepted;   /* connections that are open; those the library has not told of yet, too */
+    handed_over *handed; /* [max_connections], of which these are in use: */
+    unsigned num_handed;
+    int64_t last_ms; /* somebody was accepted, or had sent what was not read, or was answered */
     bool quiesced, stopping, full, closed;
 };
 
@@ -91,18 +101,6 @@ static void too_late(srv_conn *conn)
     cut(conn, answer, n);
 }
 
-static void look_at_clocks(srv_conns *c)
-{
-    int64_t now = srv_now_ms();
-    (void)pthread_mutex_lock(&c->lock);
-    for (srv_conn *conn = c->head; conn != NULL; conn = conn->next) {
-        bool timed = conn->phase != PHASE_HANDLER && conn->phase != PHASE_CUT;
-        if (timed && now >= conn->deadline_ms)
-            too_late(conn);
-    }
-    (void)pthread_mutex_unlock(&c->lock);
-}
-
 /* --- accepting --- */
 
 static void complain(srv_conns *c, const char *msg, int error)
@@ -122,6 +120,52 @@ static void drop_one(srv_conns *c)
     (void)pthread_mutex_lock(&c->lock);
     c->accepted--;
     (void)pthread_mutex_unlock(&c->lock);
+}
+
+static ino_t inode_of(int fd) /* 0: it is closed */
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+/* Of the connection at fd the library has told; the lock is held. */
+static bool take_back(srv_conns *c, int fd, ino_t inode)
+{
+    for (unsigned i = 0; i < c->num_handed; i++) {
+        if (c->handed[i].fd == fd && c->handed[i].inode == inode) {
+            c->handed[i] = c->handed[--c->num_handed];
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Gives a socket, which counts as accepted, to the library. */
+static bool hand_over(srv_conns *c, int fd, const struct sockaddr *addr, socklen_t n)
+{
+    ino_t inode = inode_of(fd);
+
+    (void)pthread_mutex_lock(&c->lock);
+    c->last_ms = srv_now_ms();
+    c->handed[c->num_handed++] = (handed_over){fd, inode};
+    (void)pthread_mutex_unlock(&c->lock);
+    if (c->o.add(c->o.arg, fd, addr, n))
+        return true;
+    (void)pthread_mutex_lock(&c->lock);
+    c->accepted -= take_back(c, fd, inode);
+    (void)pthread_mutex_unlock(&c->lock);
+    return false;
+}
+
+/* Those that the library has closed and told nothing of; the lock is held. */
+static void forget_lost(srv_conns *c)
+{
+    for (unsigned i = c->num_handed; i-- > 0;) {
+        if (inode_of(c->handed[i].fd) == c->handed[i].inode)
+            continue;
+        c->handed[i] = c->handed[--c->num_handed];
+        c->accepted--;
+    }
 }
 
 /* Takes what waits at the door. False: leave the door alone until the next tick. */
@@ -150,11 +194,7 @@ static bool accept_some(srv_conns *c, int listen_fd)
             complain(c, "cannot accept a connection", error);
             return false;
         }
-        (void)pthread_mutex_lock(&c->lock);
-        c->last_ms = srv_now_ms();
-        (void)pthread_mutex_unlock(&c->lock);
-        if (!c->o.add(c->o.arg, fd, (const struct sockaddr *)&addr, n))
-            drop_one(c);
+        (void)hand_over(c, fd, (const struct sockaddr *)&addr, n);
     }
     return true;
 }
@@ -166,15 +206,10 @@ bool srv_conns_adopt(srv_conns *c, int fd)
     (void)pthread_mutex_lock(&c->lock);
     bool room = !c->quiesced && c->accepted < c->o.max_connections;
     c->accepted += room;
-    c->last_ms = srv_now_ms();
     (void)pthread_mutex_unlock(&c->lock);
-    if (!room) {
-        (void)close(fd);
-        return false;
-    }
-    if (c->o.add(c->o.arg, fd, (const struct sockaddr *)&addr, sizeof addr))
-        return true;
-    drop_one(c);
+    if (room)
+        return hand_over(c, fd, (const struct sockaddr *)&addr, sizeof addr);
+    (void)close(fd);
     return false;
 }
 
@@ -206,6 +241,19 @@ static void close_listeners(srv_conns *c)
     (void)pthread_mutex_lock(&c->lock);
     c->closed = true;
     (void)pthread_cond_broadcast(&c->fewer);
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+static void look_at_clocks(srv_conns *c)
+{
+    int64_t now = srv_now_ms();
+    (void)pthread_mutex_lock(&c->lock);
+    forget_lost(c);
+    for (srv_conn *conn = c->head; conn != NULL; conn = conn->next) {
+        bool timed = conn->phase != PHASE_HANDLER && conn->phase != PHASE_CUT;
+        if (timed && now >= conn->deadline_ms)
+            too_late(conn);
+    }
     (void)pthread_mutex_unlock(&c->lock);
 }
 
@@ -259,14 +307,17 @@ attn_status srv_conns_new(srv_conns **out, const srv_conns_options *o, attn_erro
 {
     *out = NULL;
     srv_conns *c = calloc(1, sizeof *c);
+    handed_over *handed = calloc(o->max_connections, sizeof *handed);
     int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c == NULL || wake < 0) {
+    if (c == NULL || handed == NULL || wake < 0) {
         if (wake >= 0)
             (void)close(wake);
+        free(handed);
         free(c);
         return attn_fail(err, ATTN_EIO, "cannot watch connections: no memory or no descriptor");
     }
     c->o = *o;
+    c->handed = handed;
     c->wake = wake;
     c->complained_ms = srv_now_ms() - COMPLAINT_MS;
     (void)pthread_mutex_init(&c->lock, NULL);
@@ -309,6 +360,7 @@ int64_t srv_conns_expect_ms(srv_conns *c)
 {
     int64_t now = srv_now_ms();
     (void)pthread_mutex_lock(&c->lock);
+    forget_lost(c);
     if (somebody_is_unread(c))
         c->last_ms = now;
     int64_t left = c->accepted > 0 ? c->last_ms + SETTLE_MS - now : 0;
@@ -331,6 +383,7 @@ void srv_conns_free(srv_conns *c)
     (void)close(c->wake);
     (void)pthread_cond_destroy(&c->fewer);
     (void)pthread_mutex_destroy(&c->lock);
+    free(c->handed);
     free(c);
 }
 
@@ -355,6 +408,10 @@ static void print_peer(srv_conn *conn, const struct sockaddr *addr)
 srv_conn *srv_conn_open(srv_conns *c, int fd, const struct sockaddr *addr)
 {
     srv_conn *conn = calloc(1, sizeof *conn);
+    ino_t inode = inode_of(fd);
+    (void)pthread_mutex_lock(&c->lock);
+    (void)take_back(c, fd, inode);
+    (void)pthread_mutex_unlock(&c->lock);
     if (conn == NULL)
         return NULL;
     conn->conns = c;

@@ -320,6 +320,8 @@ static void put_work(FILE *f, const srv_metrics *m, const srv_metrics_now *now)
     counter(f, "attnd_sequences_total", "Sequences computed.", get(&m->sequences));
     counter(f, "attnd_tokens_total", "Query tokens computed, padding left out.", get(&m->tokens));
     counter(f, "attnd_micro_batches_total", "Micro-batches computed.", get(&m->micro_batches));
+    counter(f, "attnd_shared_requests_total",
+            "Requests that were computed in one call together with others.", now->shared);
 }
 
 static void put_process(FILE *f, const srv_metrics *m)

@@ -34,6 +34,7 @@ typedef struct {
 typedef struct {
     bool ready;
     size_t waiting, running; /* requests */
+    uint64_t shared;         /* requests that were computed together with others */
     size_t models, weights_bytes;
     uint64_t reloads, failed_reloads; /* models that were loaded anew, and that were not */
     uint64_t lost_log_lines;

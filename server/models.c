@@ -27,6 +27,7 @@ typedef struct {
     srv_model_stats stats;
     set *current;    /* NULL = not loaded; this and all below guarded by the lock */
     bool loading;    /* the next set is being made */
+    bool texts;      /* the last set that was loaded takes texts */
     attn_error last; /* why the last load failed */
 } slot;
 
@@ -84,7 +85,8 @@ static attn_status load_tokenizer(srv_served *served, const char *path, attn_err
         return attn_fail(err, ATTN_ENOMEM, "%s: no memory", path);
     attn_status rc = attn_tokenizer_open(&served->tokenizer, folder, &served->no_tokenizer);
     free(folder);
-    return rc == ATTN_ENOMEM ? attn_fail(err, rc, "%s", served->no_tokenizer.text) : ATTN_OK;
+    return rc == ATTN_ENOMEM || rc == ATTN_EIO ? attn_fail(err, rc, "%s", served->no_tokenizer.text)
+                                               : ATTN_OK;
 }
 
 static attn_status load_files(srv_served *served, const cfg_model *c, const atomic_bool *cancel,
@@ -167,16 +169,16 @@ static void log_failed(const char *name, bool serves, const attn_error *err)
     srv_log(SRV_LOG_ERROR, "model", text, (srv_log_field[]){SRV_STR("model", name)}, 1);
 }
 
-/* Who was served texts is not left without them by a tokeniser that is damaged or half written. */
+/* Who was served texts is not left without them by a tokeniser that is damaged, half written or gone. */
 static attn_status keep_texts(set **made, attn_error *err)
 {
     const attn_error *why = &(*made)->served.no_tokenizer;
-    attn_status rc = why->code != ATTN_OK ? attn_fail(err, why->code, "%s", why->text) : ATTN_OK;
 
-    if (rc != ATTN_OK) {
-        free_set(*made);
-        *made = NULL;
-    }
+    if (why->code == ATTN_OK)
+        return ATTN_OK;
+    attn_status rc = attn_fail(err, why->code, "%s", why->text);
+    free_set(*made);
+    *made = NULL;
     return rc;
 }
 
@@ -204,6 +206,7 @@ static attn_status load_one(srv_models *m, size_t i, attn_error *err)
         m->figures.loads++;
         let_go(m, its->current);
         its->current = made;
+        its->texts = made->served.tokenizer != NULL;
     } else {
         m->figures.fails++;
     }
@@ -288,8 +291,10 @@ attn_status srv_models_new(srv_models **out, const cfg_model *list, size_t n,
     for (size_t i = 0; i < m->n && rc == ATTN_OK; i++) {
         m->slot[i].config = n == 0 ? NULL : &list[i];
         rc = new_set(&m->slot[i].current, m, i, err);
-        if (m->slot[i].current != NULL)
+        if (m->slot[i].current != NULL) {
             m->figures.weights_bytes += m->slot[i].current->bytes;
+            m->slot[i].texts = m->slot[i].current->served.tokenizer != NULL;
+        }
     }
     if (rc != ATTN_OK) {
         srv_models_free(m);
@@ -350,6 +355,17 @@ size_t srv_models_find(const srv_models *m, const char *name)
             return i;
     }
     return SIZE_MAX;
+}
+
+size_t srv_models_first_of_texts(srv_models *m)
+{
+    size_t i = 0;
+
+    (void)pthread_mutex_lock(&m->lock);
+    while (i < m->n && !m->slot[i].texts)
+        i++;
+    (void)pthread_mutex_unlock(&m->lock);
+    return i < m->n ? i : SIZE_MAX;
 }
 
 const srv_served *srv_models_acquire(srv_models *m, size_t i)

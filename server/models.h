@@ -50,6 +50,9 @@ size_t srv_models_count(const srv_models *m);
 const char *srv_models_name(const srv_models *m, size_t i);
 size_t srv_models_find(const srv_models *m, const char *name); /* SIZE_MAX = there is none */
 
+/* The first one that takes texts; while it is unloaded, too. SIZE_MAX = none does. */
+size_t srv_models_first_of_texts(srv_models *m);
+
 /* The weights of now, which stay until they are released; NULL = the model is not loaded. */
 const srv_served *srv_models_acquire(srv_models *m, size_t i);
 void srv_models_release(srv_models *m, const srv_served *served); /* takes NULL */

@@ -336,6 +336,7 @@ static void get_metrics(srv_exchange *x)
     const srv_metrics_now now = {.ready = srv_app_not_ready(x, NULL) == NULL,
                                  .waiting = queue.waiting,
                                  .running = queue.running,
+                                 .shared = queue.shared,
                                  .models = models.ready,
                                  .weights_bytes = models.weights_bytes,
                                  .reloads = models.loads,

@@ -323,4 +323,5 @@ def main():
         write_variant(root, "pooling", name, "bert", lambda m: m.files.update(files), words)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Runs every test program of a build folder and adds them up: tests/run.sh [--all] BUILD [NAME...]
 # A program is a cmocka group (or several); what it skips it says itself, with the reason. With --all the
-# example clients run, what is installed is looked at, the image and what stands around it is run, the stored
-# numbers are compared once more with each kind of kernels, and the programs for arm64 run too.
+# example clients run, what is installed is looked at, the image and what stands around it is run, clients and an
+# operator deal with replicas, the stored numbers are compared once more with each kind of kernels, and the programs
+# for arm64 run too.
 set -u
 all=
 if [ "${1:-}" = --all ]; then all=yes; shift; fi
@@ -105,6 +106,7 @@ for n in "${names[@]}"; do run "$n"; done
 [ -z "$all" ] || script package
 [ -z "$all" ] || fuzzing
 [ -z "$all" ] || script docker
+[ -z "$all" ] || script soak
 [ -z "$all" ] || openapi
 [ -z "$all" ] || each_kind_of_kernels
 # OpenBLAS has kernels of its own for each processor, and some make more of a row's company than others.

@@ -65,7 +65,7 @@ static void write_in(const char *dir, const char *name, const char *text)
     free(path);
 }
 
-static void write_texts(const char *dir, int pooling)
+static void write_words(const char *dir)
 {
     char text[1024];
     size_t used = 0;
@@ -75,12 +75,18 @@ static void write_texts(const char *dir, int pooling)
     write_in(dir, "vocab.txt", text);
     write_in(dir, "tokenizer_config.json",
              "{\"tokenizer_class\":\"BertTokenizer\",\"do_lower_case\":true}");
+}
+
+static void write_config(const char *dir, int pooling, size_t words)
+{
+    char text[1024];
+
     (void)snprintf(text, sizeof text,
                    "{\"model_type\":\"bert\",\"hidden_size\":%d,\"num_attention_heads\":%d,"
                    "\"num_hidden_layers\":%d,\"intermediate_size\":%d,\"hidden_act\":\"gelu\","
-                   "\"vocab_size\":%d,\"max_position_embeddings\":%d,\"type_vocab_size\":2,"
+                   "\"vocab_size\":%zu,\"max_position_embeddings\":%d,\"type_vocab_size\":2,"
                    "\"layer_norm_eps\":1e-12}",
-                   TINY_WIDTH, TINY_HEADS, TINY_LAYERS, INNER, TINY_WORDS, TINY_TOKENS);
+                   TINY_WIDTH, TINY_HEADS, TINY_LAYERS, INNER, words, TINY_TOKENS);
     write_in(dir, "config.json", text);
     if (!pooling)
         return;
@@ -102,12 +108,13 @@ static void write_texts(const char *dir, int pooling)
     free(folder);
 }
 
-void tiny_encoder_write(const char *dir, unsigned seed, int pooling, float **words)
+/* The folder with its weights and config.json; the word embeddings go to *table, the caller frees. */
+static void write_model(const char *dir, unsigned seed, int pooling, size_t words, float **table)
 {
     tensors t = {.seed = seed};
 
     assert_int_equal(mkdir(dir, 0755), 0);
-    float *table = add(&t, "embeddings.word_embeddings.weight", TINY_WORDS, TINY_WIDTH);
+    float *first = add(&t, "embeddings.word_embeddings.weight", words, TINY_WIDTH);
     (void)add(&t, "embeddings.position_embeddings.weight", TINY_TOKENS, TINY_WIDTH);
     (void)add(&t, "embeddings.token_type_embeddings.weight", 2, TINY_WIDTH);
     (void)add(&t, "embeddings.LayerNorm.weight", TINY_WIDTH, 0);
@@ -125,12 +132,39 @@ void tiny_encoder_write(const char *dir, unsigned seed, int pooling, float **wor
     char *file = st_path("%s/model.safetensors", dir);
     st_write(file, t.entry, t.n);
     free(file);
-    write_texts(dir, pooling);
-    if (words != NULL) {
-        *words = malloc(TINY_WORDS * TINY_WIDTH * sizeof **words);
-        assert_non_null(*words);
-        memcpy(*words, table, TINY_WORDS * TINY_WIDTH * sizeof **words);
-    }
+    write_config(dir, pooling, words);
+    *table = malloc(words * TINY_WIDTH * sizeof **table);
+    assert_non_null(*table);
+    memcpy(*table, first, words * TINY_WIDTH * sizeof **table);
     for (size_t i = 0; i < t.n; i++)
         free((void *)(uintptr_t)t.entry[i].data);
+}
+
+void tiny_encoder_write(const char *dir, unsigned seed, int pooling, float **words)
+{
+    float *table = NULL;
+
+    write_model(dir, seed, pooling, TINY_WORDS, &table);
+    write_words(dir);
+    if (words != NULL)
+        *words = table;
+    else
+        free(table);
+}
+
+void tiny_encoder_write_for(const char *dir, unsigned seed, const char *tokenizer)
+{
+    enum { MOST = 1 << 20 };
+    float *table = NULL;
+    char *text = malloc(MOST);
+    FILE *f = fopen(tokenizer, "r");
+
+    assert_true(text != NULL && f != NULL);
+    size_t n = fread(text, 1, MOST - 1, f);
+    text[n] = '\0';
+    (void)fclose(f);
+    write_model(dir, seed, 1, TINY_MOST_WORDS, &table);
+    write_in(dir, "tokenizer.json", text);
+    free(table);
+    free(text);
 }

@@ -2,6 +2,7 @@
 is restarted, then one is killed."""
 import contextlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,13 +17,14 @@ REPLICAS = 3
 
 
 class Replica:
-    def __init__(self, name):
-        self.name, self.port, self.process = name, free_port(), None
+    def __init__(self, name, *options, **how):
+        """`how` is what Popen() takes."""
+        self.name, self.port, self.process, self.options, self.how = name, free_port(), None, options, how
 
     def start(self):
         self.process = subprocess.Popen(
             [ATTND, "--listen", f"127.0.0.1:{self.port}", "--set", "log.level=error", "--set", "compute.threads=1",
-             "--set", "server.shutdown_delay=2s"], stdout=subprocess.PIPE)
+             "--set", "server.shutdown_delay=2s", *self.options], stdout=subprocess.PIPE, **self.how)
         if not self.process.stdout.readline().startswith(b"attnd ready"):
             raise AssertionError("it does not start")
 
@@ -42,12 +44,12 @@ class Replica:
 
 
 class Haproxy:
-    """The shipped file with other ports, and names in place of Docker's."""
+    """The shipped file with other ports, and names in place of Docker's. `more` is for its last section."""
 
-    def __init__(self, folder, replicas):
+    def __init__(self, folder, replicas, more=""):
         self.port, self.metrics = free_port(), free_port()
         text = Path("docker/haproxy.cfg").read_text()
-        servers = "\n".join(f"    server {r.name} 127.0.0.1:{r.port}" for r in replicas)
+        servers = "\n".join(f"    server {r.name} 127.0.0.1:{r.port}" for r in replicas) + more
         for was, now in (("bind :8080", f"bind 127.0.0.1:{self.port}"),
                          ("bind :8404", f"bind 127.0.0.1:{self.metrics}"),
                          (r"^ *server-template .*$", servers)):
@@ -105,12 +107,22 @@ def a_rolling_restart_loses_no_request():
     return f"{load}, {max(took):.1f} s to stop"
 
 
+def kill_while_it_computes(replica, held):
+    """How many requests it held, about: it stands still until no more come, then it is killed."""
+    replica.process.send_signal(signal.SIGSTOP)
+    looks = [-1, -2]
+    while looks[-1] != looks[-2]:
+        time.sleep(0.1)
+        looks.append(held())
+    replica.kill()
+    return looks[-1]
+
+
 def a_killed_replica_loses_at_most_what_it_computed():
     with three_behind_haproxy() as (replicas, proxy), Load(proxy.url, clients=12) as load:
         load.wait(50)
         victim = replicas[1]
-        held = proxy.value("haproxy_server_current_sessions", victim)
-        victim.kill()
+        held = kill_while_it_computes(victim, lambda: proxy.value("haproxy_server_current_sessions", victim))
         killed = time.monotonic()
         load.wait(100)
         lost = load.lost()

@@ -648,6 +648,35 @@ static void a_text_that_can_never_be_read_is_too_large(void **state)
     free(model);
 }
 
+static void without_a_name_it_is_the_first_encoder_or_none(void **state)
+{
+    (void)state;
+    char *a = st_path("a=%s/tiny", folder_), *b = st_path("b=%s/plain", folder_);
+    test_daemon *d = daemon_start(
+        (const char *const[]){"--model", a, "--model", b, "--set", "admin.enabled=true", NULL});
+    static const char text[] = "{\"inputs\":\"the cat\"}", one[] = "{\"input\":\"the cat\"}";
+    test_reply first = daemon_post(d, "/embed", text, 200);
+    test_reply r = daemon_post(d, "/v2/repository/models/a/unload", "{}", 200);
+
+    reply_free(&r);
+    r = daemon_post(d, "/embed", text, 503);
+    assert_non_null(strstr(r.body, "\\\"a\\\""));
+    reply_free(&r);
+    r = daemon_post(d, "/v1/embeddings", one, 503);
+    reply_free(&r);
+    r = daemon_post(d, "/v1/embeddings", "{\"input\":\"the cat\",\"model\":\"b\"}", 200);
+    reply_free(&r);
+    r = daemon_post(d, "/v2/repository/models/a/load", "{}", 200);
+    reply_free(&r);
+    r = daemon_post(d, "/embed", text, 200);
+    assert_string_equal(r.body, first.body);
+    reply_free(&r);
+    reply_free(&first);
+    daemon_stop(d);
+    free(a);
+    free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -669,6 +698,7 @@ int main(void)
         cmocka_unit_test(nothing_in_is_nothing_out),
         cmocka_unit_test(what_is_needed_is_enough),
         cmocka_unit_test(a_text_that_can_never_be_read_is_too_large),
+        cmocka_unit_test(without_a_name_it_is_the_first_encoder_or_none),
     };
     return cmocka_run_group_tests_name("encode", tests, start, stop);
 }

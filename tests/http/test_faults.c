@@ -20,6 +20,7 @@
 #include "tests/formats.h"
 #include "tests/rawhttp.h"
 #include "tests/scratch.h"
+#include "tests/walk.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define DEMO     "/v1/models/demo/attention"
@@ -47,66 +48,24 @@ static int close_all(void **state)
     return scratch_teardown(state);
 }
 
-enum { ANSWER_MS = 2000 };
-
 #define NEED_FAULTS()                                                                              \
     if (faults == NULL)                                                                            \
     return
 
-/* The next call of a start to fail: each of the first ones, fewer later on; with TEST_FAULTS=all each of all. */
-static long next_call(long n)
-{
-    const char *all = getenv("TEST_FAULTS");
-    return all != NULL && strcmp(all, "all") == 0 ? n + 1 : n + 1 + n / 10;
-}
-
 /* --- starting and ending ----------------------------------------------------------------------- */
-
-static void assert_one_sentence(const char *err, long n)
-{
-    const char *end = strchr(err, '\n');
-
-    if (strncmp(err, "attnd: ", 7) != 0 || end == NULL || end[1] != '\0')
-        fail_msg("call %ld failed, and stderr is: %s", n, err);
-}
-
-/* Runs `check` with each call of this kind failing in turn; says how many there were. */
-static long check_with(fault_kind kind, const char *path, const char *name_in_message)
-{
-    const char *const args[] = {"check", "--model", path, NULL};
-    long n = 0, hits = 0;
-
-    for (;; n = next_call(n)) {
-        char *err = NULL;
-        faults_set(faults, kind, n, false, EIO);
-        int code = daemon_run(args, NULL, &err);
-        hits = faults_clear(faults);
-        if (code != 0 && code != 1)
-            fail_msg("call %ld failed, and check ended with %d: %s", n, code, err);
-        if (code == 1)
-            assert_one_sentence(err, n);
-        if (code == 1 && name_in_message != NULL && strstr(err, name_in_message) == NULL)
-            fail_msg("call %ld failed, and the file is not named: %s", n, err);
-        free(err);
-        if (hits == 0) {
-            assert_int_equal(code, 0);
-            return n;
-        }
-    }
-}
 
 static void a_load_survives_every_failed_allocation(void **state)
 {
     (void)state;
     NEED_FAULTS();
-    assert_true(check_with(FAULT_ALLOC, folder, NULL) > 100);
+    assert_true(walk_check(faults, FAULT_ALLOC, folder, NULL) > 100);
 }
 
 static void a_disk_error_while_loading_names_the_file(void **state)
 {
     (void)state;
     NEED_FAULTS();
-    assert_true(check_with(FAULT_READ, folder, folder) > 3);
+    assert_true(walk_check(faults, FAULT_READ, folder, folder) > 3);
     /* Bytes that come one by one, and calls that are interrupted, are no errors. */
     atomic_store(&faults->interrupt, 1);
     char *out = NULL;
@@ -142,9 +101,9 @@ static void a_start_without_threads_or_memory_is_one_sentence(void **state)
                 fail_msg("kind %d: call %ld failed, and serve ended with %d: %s", kinds[k].kind, n,
                          code, err);
             else
-                assert_one_sentence(err, n);
+                walk_assert_one_sentence(err, n);
             free(err);
-            n = next_call(n);
+            n = walk_next(n);
         } while (hits != 0);
         assert_true(n > kinds[k].least);
     }
@@ -167,90 +126,6 @@ static void a_shutdown_survives_every_failed_allocation(void **state)
 }
 
 /* --- requests ---------------------------------------------------------------------------------- */
-
-typedef struct {
-    const char *path, *type, *accept; /* type NULL: GET */
-    const void *body;
-    size_t n;
-    const char *coding; /* of the body */
-    bool same;          /* the answer is the same each time */
-} asked;
-
-static raw_answer ask(const test_daemon *d, const asked *q)
-{
-    raw_conn c;
-
-    raw_open(&c, daemon_url(d));
-    if (q->type == NULL)
-        (void)raw_text(&c, "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n",
-                       q->path);
-    else if (raw_text(&c,
-                      "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nAccept: %s\r\n"
-                      "Content-Length: %zu\r\n%s%s%s\r\n",
-                      q->path, q->type, q->accept, q->n,
-                      q->coding != NULL ? "Content-Encoding: " : "",
-                      q->coding != NULL ? q->coding : "", q->coding != NULL ? "\r\n" : ""))
-        (void)raw_send(&c, q->body, q->n);
-    raw_answer a = raw_read(&c, false, ANSWER_MS);
-    raw_close(&c);
-    return a;
-}
-
-/* The blocks that are there once all connections are gone. */
-static long blocks_at_rest(void)
-{
-    long last = -1;
-
-    for (int quiet = 0; quiet < 6;) {
-        long now = atomic_load(&faults->live);
-        quiet = now == last ? quiet + 1 : 0;
-        last = now;
-        (void)usleep(20000);
-    }
-    return last;
-}
-
-/* All but `usage`: what was reserved depends on the pieces that a body came in. */
-static bool same_body(const raw_answer *a, const raw_answer *b)
-{
-    const char *usage = strstr(b->body, "\"usage\"");
-    size_t n = usage != NULL ? (size_t)(usage - b->body) : b->body_bytes;
-
-    return a->body_bytes >= n && (usage != NULL || a->body_bytes == n) &&
-           memcmp(a->body, b->body, n) == 0;
-}
-
-/* Asks with each allocation failing in turn, until none is left to fail. When libmicrohttpd has no memory for the list
- * that it polls with, a connection that was just resumed waits for the next event of its thread: one that comes when
- * others are served, which here nobody is. */
-static void ask_with_failures(const test_daemon *d, const asked *q)
-{
-    raw_answer right = ask(d, q);
-    long n = 0, hits = 1;
-    int waiting = 0;
-
-    if (right.status != 200)
-        fail_msg("%s: %d without any fault: %s", q->path, right.status, right.body);
-    for (; hits > 0; n++) {
-        faults_set(faults, FAULT_ALLOC, n, false, ENOMEM);
-        long long begin = raw_now_ms();
-        raw_answer a = ask(d, q);
-        waiting += raw_now_ms() - begin >= ANSWER_MS;
-        hits = faults_clear(faults);
-        bool whole = a.status == 200 && a.complete;
-        if (whole && q->same && !same_body(&a, &right))
-            fail_msg("%s: allocation %ld failed, and the answer is another: %s", q->path, n,
-                     a.body);
-        /* 0: the connection was ended, since not even the refusal had memory. */
-        if (!whole && a.status != 0 && a.status != 500 && a.status != 503 && a.status != 200)
-            fail_msg("%s: allocation %ld failed: %d %s", q->path, n, a.status, a.body);
-        assert_true(hits > 0 || whole);
-        raw_free(&a);
-    }
-    assert_true(n > 10);
-    assert_in_range(waiting, 0, 3);
-    raw_free(&right);
-}
 
 static char *example(const test_daemon *d, const char *more)
 {
@@ -312,17 +187,8 @@ static void a_request_survives_every_failed_allocation(void **state)
         {"/v2/models/demo/infer", FORMAT_JSON, FORMAT_JSON, oip, sizeof oip - 1, NULL, true},
     };
 
-    for (size_t i = 0; i < COUNT(q); i++) {
-        long lost = 1;
-        /* What each thread makes at its first use stays; a leak comes again. */
-        for (int round = 0; round < 4 && lost > 0; round++) {
-            long before = blocks_at_rest();
-            ask_with_failures(d, &q[i]);
-            lost = blocks_at_rest() - before;
-        }
-        if (lost > 0)
-            fail_msg("%s: %ld blocks are lost each time", q[i].path, lost);
-    }
+    for (size_t i = 0; i < COUNT(q); i++)
+        walk_request_without_loss(faults, d, &q[i], NULL);
     free(json);
     blob_free(&npy);
     blob_free(&st);
@@ -343,7 +209,7 @@ static const asked question = {
 
 static void assert_answered(const test_daemon *d)
 {
-    raw_answer a = ask(d, &question);
+    raw_answer a = walk_ask(d, &question);
 
     assert_int_equal(a.status, 200);
     assert_non_null(strstr(a.body, "\"outputs\":[[[[3]]]]"));
@@ -357,18 +223,18 @@ static void bytes_may_come_and_go_one_by_one(void **state)
     test_daemon *d = daemon_start((const char *const[]){NULL});
     char *json = example(d, "");
     const asked q = {DEMO, FORMAT_JSON, FORMAT_JSON, json, strlen(json), NULL, true};
-    raw_answer right = ask(d, &q);
+    raw_answer right = walk_ask(d, &q);
 
     assert_int_equal(right.status, 200);
     for (int how = 1; how < 4; how++) { /* short, interrupted, both */
         atomic_store(&faults->shorten, how & 1);
         atomic_store(&faults->interrupt, how >> 1);
-        raw_answer a = ask(d, &q);
+        raw_answer a = walk_ask(d, &q);
         atomic_store(&faults->shorten, 0);
         atomic_store(&faults->interrupt, 0);
         if (a.status != 200)
             fail_msg("%d: %s", a.status, a.status != 0 ? a.body : "");
-        assert_true(same_body(&a, &right));
+        assert_true(walk_same_body(&a, &right));
         raw_free(&a);
     }
     raw_free(&right);
@@ -384,13 +250,13 @@ static void a_connection_that_fails_is_the_only_one_lost(void **state)
     test_daemon *d = daemon_start((const char *const[]){NULL});
 
     assert_answered(d);
-    long before = blocks_at_rest();
+    long before = walk_blocks_at_rest(faults);
     for (size_t i = 0; i < COUNT(errors); i++) {
         for (int kind = FAULT_RECV; kind <= FAULT_SEND; kind++) {
             long n = 0, hits = 1;
             for (; hits > 0 && n < 20; n++) {
                 faults_set(faults, (fault_kind)kind, n, false, errors[i]);
-                raw_answer a = ask(d, &question);
+                raw_answer a = walk_ask(d, &question);
                 hits = faults_clear(faults);
                 assert_true(a.status == 0 || a.status == 200);
                 raw_free(&a);
@@ -399,8 +265,37 @@ static void a_connection_that_fails_is_the_only_one_lost(void **state)
             assert_answered(d);
         }
     }
-    assert_true(blocks_at_rest() <= before);
+    assert_true(walk_blocks_at_rest(faults) <= before);
     daemon_stop(d);
+}
+
+/* libmicrohttpd closes a connection for which it has no memory, and tells nobody. */
+static void a_connection_without_memory_keeps_no_place(void **state)
+{
+    enum { MOST = 4, FAULTS = 3 * MOST };
+    (void)state;
+    NEED_FAULTS();
+    raw_conn c[MOST];
+    test_daemon *d = daemon_start((const char *const[]){"--set", "server.max_connections=4", NULL});
+
+    for (long n = 0; n < FAULTS; n++) {
+        faults_set(faults, FAULT_ALLOC, n, false, ENOMEM);
+        raw_answer a = walk_ask(d, &question);
+        (void)faults_clear(faults);
+        raw_free(&a);
+    }
+    for (size_t i = 0; i < MOST; i++) { /* all places are free */
+        raw_open(&c[i], daemon_url(d));
+        assert_true(raw_text(&c[i], "GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        raw_answer a = raw_read(&c[i], false, 5000);
+        assert_int_equal(a.status, 200);
+        raw_free(&a);
+    }
+    for (size_t i = 0; i < MOST; i++)
+        raw_close(&c[i]);
+    long long begin = raw_now_ms();
+    daemon_stop(d); /* it waits for nobody */
+    assert_in_range(raw_now_ms() - begin, 0, 10000);
 }
 
 static void when_nobody_can_be_accepted_it_waits_without_spinning(void **state)
@@ -456,6 +351,7 @@ int main(void)
         cmocka_unit_test(a_request_survives_every_failed_allocation),
         cmocka_unit_test(bytes_may_come_and_go_one_by_one),
         cmocka_unit_test(a_connection_that_fails_is_the_only_one_lost),
+        cmocka_unit_test(a_connection_without_memory_keeps_no_place),
         cmocka_unit_test(when_nobody_can_be_accepted_it_waits_without_spinning),
         cmocka_unit_test(a_log_that_takes_nothing_stops_nothing),
     };

@@ -93,6 +93,7 @@ static void exactly_the_metrics_of_the_contract_are_there(void **state)
         {"attnd_sequences_total", "counter"},
         {"attnd_tokens_total", "counter"},
         {"attnd_micro_batches_total", "counter"},
+        {"attnd_shared_requests_total", "counter"}, /* beside it */
         {"attnd_memory_budget_bytes", "gauge"},
         {"attnd_memory_used_bytes", "gauge"},
         {"attnd_weights_bytes", "gauge"},

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/json.h"
 #include "server/json_writer.h"
 #include "tests/reading.h"
 
@@ -172,6 +173,38 @@ static void the_reader_survives_every_failed_allocation(void **state)
     assert_true(failed > 30);
 }
 
+/* jansson leaves a byte out where its buffer cannot grow, and goes on. */
+static void a_document_is_whole_or_lacks_memory(void **state)
+{
+    char text[1000], word[900];
+    const char *got = NULL;
+    bool reached = true;
+    long n = 0, failed = 0;
+
+    (void)state;
+    (void)snprintf(word, sizeof word, "%0800d", 7);
+    int length = snprintf(text, sizeof text, "{\"a\":[\"%s\",1,null]}", word);
+    while (reached) {
+        attn_error err = {0};
+        attn_json *v = NULL;
+        long before = allocated;
+        fail_at = ++n;
+        attn_status rc = attn_json_parse(&v, text, (size_t)length, "text", &err);
+        reached = fail_at == 0;
+        fail_at = 0;
+        assert_int_equal(rc, reached ? ATTN_ENOMEM : ATTN_OK);
+        assert_int_equal(rc == ATTN_OK, v != NULL);
+        if (rc == ATTN_OK) {
+            assert_true(attn_json_string(attn_json_at(attn_json_get(v, "a"), 0), &got));
+            assert_string_equal(got, word);
+        }
+        failed += rc != ATTN_OK;
+        attn_json_free(v);
+        assert_int_equal(allocated, before);
+    }
+    assert_true(failed > 8);
+}
+
 static srv_json_writer *write_answer(void)
 {
     static const float x[2] = {1, 2};
@@ -225,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #ifndef SANITIZED
         cmocka_unit_test(the_reader_survives_every_failed_allocation),
+        cmocka_unit_test(a_document_is_whole_or_lacks_memory),
         cmocka_unit_test(the_writer_remembers_a_failed_allocation),
 #endif
         cmocka_unit_test(the_reader_survives_every_refused_charge)};

@@ -48,6 +48,7 @@ static char *print(const srv_metrics *m, size_t *n)
     const srv_metrics_now now = {.ready = true,
                                  .waiting = 5,
                                  .running = 1,
+                                 .shared = 6,
                                  .models = 2,
                                  .weights_bytes = 4096,
                                  .reloads = 7,
@@ -93,6 +94,7 @@ static void gauges_are_read_when_they_are_printed(void **state)
     expect(m, "attnd_compute_threads", 3);
     expect(m, "attnd_requests_waiting", 5);
     expect(m, "attnd_requests_running", 1);
+    expect(m, "attnd_shared_requests_total", 6);
     expect(m, "attnd_weights_bytes", 4096);
     expect(m, "attnd_reloads_total{result=\"success\"}", 7);
     expect(m, "attnd_reloads_total{result=\"failure\"}", 3);
