@@ -85,9 +85,8 @@ static attn_status load_tokenizer(srv_served *served, const char *path, attn_err
         return attn_fail(err, ATTN_ENOMEM, "%s: no memory", path);
     attn_status rc = attn_tokenizer_open(&served->tokenizer, folder, &served->no_tokenizer);
     free(folder);
-    if (rc == ATTN_ENOMEM || rc == ATTN_EIO)
-        return attn_fail(err, rc, "%s", served->no_tokenizer.text);
-    return ATTN_OK;
+    return rc == ATTN_ENOMEM || rc == ATTN_EIO ? attn_fail(err, rc, "%s", served->no_tokenizer.text)
+                                               : ATTN_OK;
 }
 
 static attn_status load_files(srv_served *served, const cfg_model *c, const atomic_bool *cancel,
@@ -170,15 +169,17 @@ static void log_failed(const char *name, bool serves, const attn_error *err)
     srv_log(SRV_LOG_ERROR, "model", text, (srv_log_field[]){SRV_STR("model", name)}, 1);
 }
 
-/* A tokeniser that cannot be read any more is no reason to stop taking texts; the lock is held. */
-static attn_status refuse_loss(const set *old, const set *made, attn_error *err)
+/* Who was served texts is not left without them by a tokeniser that is damaged, half written or gone. */
+static attn_status keep_texts(set **made, attn_error *err)
 {
-    const attn_error *why = &made->served.no_tokenizer;
+    const attn_error *why = &(*made)->served.no_tokenizer;
 
-    if (old == NULL || old->served.tokenizer == NULL || why->code == ATTN_OK ||
-        why->code == ATTN_ENOTFOUND)
+    if (why->code == ATTN_OK)
         return ATTN_OK;
-    return attn_fail(err, why->code, "%s", why->text);
+    attn_status rc = attn_fail(err, why->code, "%s", why->text);
+    free_set(*made);
+    *made = NULL;
+    return rc;
 }
 
 /* Makes a set and puts it in place of the one that is there. */
@@ -189,16 +190,11 @@ static attn_status load_one(srv_models *m, size_t i, attn_error *err)
 
     (void)pthread_mutex_lock(&m->lock);
     its->loading = true;
+    bool texts = its->current != NULL && its->current->served.tokenizer != NULL;
     (void)pthread_mutex_unlock(&m->lock);
     attn_status rc = new_set(&made, m, i, err);
-    (void)pthread_mutex_lock(&m->lock);
-    if (made != NULL)
-        rc = refuse_loss(its->current, made, err);
-    (void)pthread_mutex_unlock(&m->lock);
-    if (rc != ATTN_OK) {
-        free_set(made);
-        made = NULL;
-    }
+    if (made != NULL && texts)
+        rc = keep_texts(&made, err);
     if (made != NULL) /* it is ours alone yet */
         log_loaded(made);
     (void)pthread_mutex_lock(&m->lock);

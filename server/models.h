@@ -12,7 +12,8 @@
  *        |  v         |
  *      unloaded <-----'
  *
- * One load or reload is under way at a time. */
+ * One load or reload is under way at a time. A set without a tokeniser, because that cannot be read, does not take the
+ * place of one with it. */
 #ifndef SRV_MODELS_H
 #define SRV_MODELS_H
 

@@ -2,6 +2,7 @@
 is restarted, then one is killed."""
 import contextlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -106,12 +107,22 @@ def a_rolling_restart_loses_no_request():
     return f"{load}, {max(took):.1f} s to stop"
 
 
+def kill_while_it_computes(replica, held):
+    """How many requests it held, about: it stands still until no more come, then it is killed."""
+    replica.process.send_signal(signal.SIGSTOP)
+    looks = [-1, -2]
+    while looks[-1] != looks[-2]:
+        time.sleep(0.1)
+        looks.append(held())
+    replica.kill()
+    return looks[-1]
+
+
 def a_killed_replica_loses_at_most_what_it_computed():
     with three_behind_haproxy() as (replicas, proxy), Load(proxy.url, clients=12) as load:
         load.wait(50)
         victim = replicas[1]
-        held = proxy.value("haproxy_server_current_sessions", victim)
-        victim.kill()
+        held = kill_while_it_computes(victim, lambda: proxy.value("haproxy_server_current_sessions", victim))
         killed = time.monotonic()
         load.wait(100)
         lost = load.lost()

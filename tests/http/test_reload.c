@@ -6,6 +6,7 @@
 #include "tests/inflight.h"
 #include "tests/scratch.h"
 #include "tests/st.h"
+#include "tests/tiny_encoder.h"
 #include "tests/watch.h"
 
 #include <fcntl.h>
@@ -340,6 +341,32 @@ static void a_failed_load_keeps_the_old_weights(void **state)
     free(broken);
 }
 
+/* A tokeniser that is being copied, say. */
+static void a_damaged_tokeniser_keeps_the_old_one(void **state)
+{
+    char *dir = strdup(scratch_path("tiny")), *vocabulary = st_path("%s/vocab.txt", dir);
+    char *option = st_path("m=%s", dir);
+    (void)state;
+
+    tiny_encoder_write(dir, 3, 1, NULL);
+    test_daemon *d = daemon_start(COMMAND("serve", "--model", option));
+    st_write_text(vocabulary, "[PAD]\n[UNK]\n");
+    kill(daemon_pid(d), SIGHUP);
+    watch_until(d, FAILURES, 1);
+    watch_log_until(d, "\"msg\":\"the old weights stay: ");
+    test_reply r = daemon_post(d, "/v1/models/m/encode", "{\"inputs\":\"the cat\"}", 200);
+    reply_free(&r);
+    assert_int_equal(unlink(vocabulary), 0);
+    kill(daemon_pid(d), SIGHUP);
+    watch_until(d, FAILURES, 2);
+    r = daemon_post(d, "/embed", "{\"inputs\":\"the cat\"}", 200);
+    reply_free(&r);
+    daemon_stop(d);
+    free(dir);
+    free(vocabulary);
+    free(option);
+}
+
 static void an_unloaded_model_is_not_there_until_it_is_loaded(void **state)
 {
     char *good = folder("good2", &small, 4), *broken = damaged("bad2", &small);
@@ -618,6 +645,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_answer_belongs_wholly_to_one_set_of_weights),
         cmocka_unit_test(a_failed_load_keeps_the_old_weights),
+        cmocka_unit_test(a_damaged_tokeniser_keeps_the_old_one),
         cmocka_unit_test(an_unloaded_model_is_not_there_until_it_is_loaded),
         cmocka_unit_test(requests_under_way_keep_their_weights),
         cmocka_unit_test(a_second_load_at_once_is_refused_and_a_second_signal_is_not_lost),

@@ -12,6 +12,7 @@ import faults as fault
 from claims import get, until
 from client import Client
 from models import SETS
+from rolling import kill_while_it_computes
 from tally import LATE
 
 QUESTIONS = {"layer": "numbers", "encoder": "text 0"}  # the case that tells which set of weights is served
@@ -140,11 +141,9 @@ class Operator:
     def kill(self):
         victim = self.replicas[0]
         with self.excuses["kill"]():
-            victim.process.send_signal(signal.SIGSTOP)  # until it holds some
-            time.sleep(0.1)
-            self.held += int(self.proxy.value("haproxy_server_current_sessions", victim))
             self.killed = float("inf")
-            victim.kill()
+            self.held += int(kill_while_it_computes(
+                victim, lambda: self.proxy.value("haproxy_server_current_sessions", victim)))
             self.killed = time.monotonic()
             time.sleep(LATE / 2)
         self.back()

@@ -211,7 +211,8 @@ class Soak:
                 f"{t.of('right')} right, worst error {t.worst:.1g}; {t.of('expected')} wrong ones refused, {t.of('left')} left, "
                 f"{t.of('stale')} stale, {self.excuses['busy'].seen} busy",
                 f"{done['success']} reloads, {done['failure']} failed ones, "
-                f"{done['unloads']} unloads ({self.excuses['unload'].seen} noticed), {done['restarts']} restarts, {done['kills']} kills (lost {self.excuses['kill'].seen}, held about {self.operator.held})"]
+                f"{done['unloads']} unloads ({self.excuses['unload'].seen} noticed), {done['restarts']} restarts, "
+                f"{done['kills']} kills (lost {self.excuses['kill'].seen}, held about {self.operator.held})"]
         if self.faults is not None:
             told.append(f"{self.faults.hits} calls failed (lost {self.excuses['fault'].seen}), {more_blocks:+} blocks")
         return "; ".join([*told, *levels, f"p50 {p50:.1f} -> {later50:.1f} ms, p99 {p99:.1f} -> {later99:.1f} ms"])
